@@ -1,0 +1,1 @@
+"""The words of the house: plain data that every room may use. No behaviour beyond arithmetic on own fields."""

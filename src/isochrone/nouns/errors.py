@@ -1,0 +1,96 @@
+"""Errors for API clients, in OpenAI's shape. Each says what is wrong and what to do."""
+
+import msgspec
+
+
+class ApiError(msgspec.Struct, frozen=True, gc=False):
+    """One refusal. `access/wire.py` renders it as JSON; `status` is also the HTTP status."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    param: str | None = None
+    retry_after_s: int | None = None
+
+
+def unknown_model(model: str, known: list[str]) -> ApiError:
+    """404 that names the models there are (at most ten of them)."""
+    shown = ", ".join(known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+    return ApiError(
+        404,
+        "invalid_request_error",
+        "model_not_found",
+        f"The model {model[:200]!r} is not served here. Served models: {shown or 'none yet'}.",
+        "model",
+    )
+
+
+def no_instance(model: str, retry_after_s: int) -> ApiError:
+    """503: instances of the model are configured, none can take a request now."""
+    return ApiError(
+        503,
+        "service_unavailable",
+        "no_instance_ready",
+        f"No instance of {model[:200]!r} is ready. Try again in {retry_after_s} s.",
+        None,
+        retry_after_s,
+    )
+
+
+def queue_full(limit: int, retry_after_s: int) -> ApiError:
+    """503: the gateway holds as many requests as it may."""
+    return ApiError(
+        503,
+        "service_unavailable",
+        "queue_full",
+        f"The queue holds its limit of {limit} requests. Try again in {retry_after_s} s.",
+        None,
+        retry_after_s,
+    )
+
+
+def shed(ttft_s: float, retry_after_s: int) -> ApiError:
+    """503: the TTFT objective of a sheddable request can no longer be met."""
+    return ApiError(
+        503,
+        "service_unavailable",
+        "slo_unattainable",
+        f"The first token can no longer come within {ttft_s:g} s. Try again in {retry_after_s} s.",
+        None,
+        retry_after_s,
+    )
+
+
+def queue_timeout(waited_s: float, retry_after_s: int) -> ApiError:
+    """503: no place came free within the longest wait."""
+    return ApiError(
+        503,
+        "service_unavailable",
+        "queue_timeout",
+        f"No instance had room within {waited_s:g} s. Try again in {retry_after_s} s.",
+        None,
+        retry_after_s,
+    )
+
+
+def context_length(prompt_tokens: int, limit: int) -> ApiError:
+    """400: the prompt fits no instance of its model."""
+    return ApiError(
+        400,
+        "invalid_request_error",
+        "context_length_exceeded",
+        f"The prompt is about {prompt_tokens} tokens long; the longest context of any instance is {limit} tokens. "
+        "Shorten the prompt.",
+        "messages",
+    )
+
+
+def instance_failed(why: str, retry_after_s: int) -> ApiError:
+    """502: every attempt that the retry budget allowed has failed before its first byte."""
+    return ApiError(502, "server_error", "instance_failed", f"No instance could answer: {why}.", None, retry_after_s)
+
+
+def timed_out(limit: str, limit_s: float) -> ApiError:
+    """504: a limit of the relay ran out before the first byte."""
+    return ApiError(504, "server_error", "timeout", f"The instance did not answer within {limit} = {limit_s:g} s.")
