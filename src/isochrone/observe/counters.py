@@ -21,17 +21,17 @@ class CounterWindow:
     def advance(self, reading: Mapping[str, float | None], started_at_unix_s: float | None = None) -> dict[str, float]:
         """What each counter has gained since the reading before; the first reading of a counter gains nothing.
 
-        A reset is noticed by any counter going back, or by a changed start time, and concerns all of the counters.
+        A reset is noticed by any counter going back, or by a later start time, and concerns all of the counters.
         A counter that is missing (None) in this reading keeps its old value.
         """
         counters = {name: value for name, value in reading.items() if value is not None}
         went_back = any(value < self._last.get(name, 0.0) for name, value in counters.items())
-        began_again = started_at_unix_s is not None and self._started is not None and started_at_unix_s != self._started
-        if went_back or began_again:
+        newer = started_at_unix_s is not None and self._started is not None and started_at_unix_s > self._started
+        if went_back or newer:
             self.resets += 1
             self._last = dict.fromkeys(self._last, 0.0)
         if started_at_unix_s is not None:
-            self._started = started_at_unix_s
+            self._started = max(started_at_unix_s, self._started or 0.0)
         gained = {name: value - self._last.get(name, value) for name, value in counters.items()}
         self._last.update(counters)
         return gained
