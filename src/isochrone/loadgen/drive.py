@@ -1,0 +1,60 @@
+"""Drives a client: replays a workload in open loop, or keeps a number of calls in flight in closed loop."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from isochrone.loadgen.calls import Call, Result
+from isochrone.loadgen.client import Client
+from isochrone.loadgen.workload import Turn, Workload
+
+LEAD_S = 0.1
+"""Time to set up all sessions before the first one is due."""
+
+
+async def replay(client: Client, load: Workload, ended: Callable[[], None] = lambda: None) -> list[Result]:
+    """Send every turn at its time; returns the results that count, one for each counted turn, when all have ended.
+
+    A turn that failed does not end its session: every policy is asked the same questions. `ended` is called per turn.
+    """
+    start = asyncio.get_running_loop().time() + LEAD_S
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_session(client, session, start, ended)) for session in load.sessions]
+    return [result for task in tasks for result in task.result()]
+
+
+async def _session(client: Client, turns: tuple[Turn, ...], start: float, ended: Callable[[], None]) -> list[Result]:
+    loop = asyncio.get_running_loop()
+    counted: list[Result] = []
+    previous_end = start
+    for turn in turns:
+        release = max(start + turn.at_s, previous_end + turn.gap_s)
+        await _until(loop, release)
+        result = await client.call(turn.call, intended_at=release)
+        assert result.ended_at is not None
+        previous_end = result.ended_at
+        if turn.counted:
+            counted.append(result)
+        ended()
+    return counted
+
+
+async def closed_loop(client: Client, calls: Iterator[Call], concurrency: int, seconds: float) -> list[Result]:
+    """Keep `concurrency` calls in flight for `seconds`, then let the last ones end. Calls must not run out."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    results: list[Result] = []
+
+    async def lane() -> None:
+        while loop.time() < end:
+            results.append(await client.call(next(calls)))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(lane())
+    return results
+
+
+async def _until(loop: asyncio.AbstractEventLoop, instant: float) -> None:
+    delay = instant - loop.time()
+    if delay > 0:
+        await asyncio.sleep(delay)
