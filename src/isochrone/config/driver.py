@@ -42,6 +42,16 @@ class RelayLimits:
     """An engine's error answer kept while another instance is tried."""
     client_buffer_bytes_max: int = 256 * 1024
     """Bytes not yet taken by the client; above it the engine is not read from."""
+    client_write_s_max: float = 60.0
+    """A client that takes nothing of its answer for so long, with its buffer full, is cut."""
+    whole_answer_bytes_max: int = 256 * 1024
+    """A non-streamed answer up to this is passed on in one piece, so that one that breaks off can be tried elsewhere."""
+    bodies_bytes_max: int = 1024 * MiB
+    """Bodies of all clients held at once; the request that would go over it is 503."""
+    linger_s_max: float = 1.0
+    """After an early refusal the rest of the request is read and dropped for so long, lest a reset eat the answer."""
+    sweep_s: float = 0.1
+    """How often the limits in time above, and those of every attempt, are checked."""
 
 
 @dataclass(frozen=True, slots=True)
