@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from isochrone.loadgen.calls import Call
 from isochrone.loadgen.client import Client
@@ -95,7 +96,7 @@ def test_stream_is_metered_and_the_connection_reused() -> None:
             assert peer.connections == 1
             assert b"x-isochrone-route: chat" in peer.heads[0]
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_bytes_one_by_one() -> None:
@@ -110,7 +111,7 @@ def test_bytes_one_by_one() -> None:
             assert result.served
             assert (result.tokens, result.cached_tokens) == (3, 4)
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_answer_that_is_not_streamed() -> None:
@@ -126,7 +127,7 @@ def test_answer_that_is_not_streamed() -> None:
             assert (result.tokens, result.tpot_s) == (2, None)
             assert result.ttft_s == result.e2e_s
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_latency_counts_from_the_intended_time() -> None:
@@ -136,7 +137,7 @@ def test_latency_counts_from_the_intended_time() -> None:
             assert result.ttft_s is not None
             assert result.ttft_s >= 10
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_failures_have_kinds(written: bytes, error: str, status: int) -> None:
             assert (result.error, result.status) == (error, status)
             assert result.ended_at is not None
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_refused_connection() -> None:
@@ -174,7 +175,7 @@ def test_refused_connection() -> None:
         async with Client("127.0.0.1", port) as client:
             assert (await client.call(CALL)).error == "connect"
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_a_stale_connection_is_tried_again_once() -> None:
@@ -190,7 +191,7 @@ def test_a_stale_connection_is_tried_again_once() -> None:
             assert (await client.call(CALL)).served
             assert (peer.connections, len(peer.heads)) == (2, 3)
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_silence_times_out_and_the_peer_sees_the_client_leave() -> None:
@@ -203,7 +204,7 @@ def test_silence_times_out_and_the_peer_sees_the_client_leave() -> None:
             assert result.error == "timeout"
             await asyncio.wait_for(peer.left.wait(), 5)
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_cancelled_call_closes_its_connection() -> None:
@@ -220,7 +221,7 @@ def test_cancelled_call_closes_its_connection() -> None:
             await asyncio.wait_for(peer.left.wait(), 5)
             assert task.cancelled()
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_connections_are_bounded_and_the_queue_too() -> None:
@@ -240,7 +241,7 @@ def test_connections_are_bounded_and_the_queue_too() -> None:
             assert all(result.served for result in await asyncio.gather(*tasks[:5]))
             assert peer.connections == 2
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_closed_loop_keeps_the_number_in_flight() -> None:
@@ -262,7 +263,7 @@ def test_closed_loop_keeps_the_number_in_flight() -> None:
             assert len(results) > 16
             assert all(result.served for result in results)
 
-    asyncio.run(scene())
+    uvloop.run(scene())
 
 
 def test_replay_releases_a_turn_after_the_one_before() -> None:
@@ -276,4 +277,4 @@ def test_replay_releases_a_turn_after_the_one_before() -> None:
             assert results[1].intended_at - results[0].intended_at <= 0.05
             assert all(result.served and (result.sent_at or 0) >= result.intended_at for result in results)
 
-    asyncio.run(scene())
+    uvloop.run(scene())
