@@ -142,7 +142,7 @@ class StepTimeModel:
         return log_error
 
     def _far_off(self, log_error: float) -> bool:
-        """Whether a sample is too far off to learn from; two in a row to one side: the one that began was the odd one."""
+        """Whether a sample is too far off to learn from. Two in a row to one side: what began was the odd one."""
         far = (log_error > BEGIN_AGAIN) - (log_error < -BEGIN_AGAIN)
         if far != 0 and far == self._far:
             self._begin(exp(log_error))
