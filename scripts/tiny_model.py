@@ -20,12 +20,13 @@ VOCABULARY = 512
 CONTEXT_TOKENS = 8192
 SPECIAL = ["<|end|>", "<|start|>", "<|pad|>"]
 WORDS = (
-    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which "
-    "one you were all her she there would their we him been has when who will no more if out so up said what its about "
-    "than into them can only other time new some could these two may first then do any like my now over such our man me "
-    "even most made after also did many off before must well back through years much where your way down should because "
-    "long each just state those people too mr how little good world make very year still see work between life queue "
-    "request cluster instance token engine price second cost cache block model prompt answer"
+    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
+    "which one you were all her she there would their we him been has when who will no more if out so up said "
+    "what its about than into them can only other time new some could these two may first then do any like my now "
+    "over such our man me even most made after also did many off before must well back through years much where "
+    "your way down should because long each just state those people too mr how little good world make very year "
+    "still see work between life queue request cluster instance token engine price second cost cache block model "
+    "prompt answer"
 )
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
