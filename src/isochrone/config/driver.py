@@ -45,7 +45,7 @@ class RelayLimits:
     client_write_s_max: float = 60.0
     """A client that takes nothing of its answer for so long, with its buffer full, is cut."""
     whole_answer_bytes_max: int = 256 * 1024
-    """A non-streamed answer up to this is passed on in one piece, so that one that breaks off can be tried elsewhere."""
+    """A non-streamed answer up to this is passed on in one piece: one that breaks off can be tried elsewhere."""
     bodies_bytes_max: int = 1024 * MiB
     """Bodies of all clients held at once; the request that would go over it is 503."""
     linger_s_max: float = 1.0

@@ -1,0 +1,182 @@
+"""From the checked file to the plain structs that the core and the gateway take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from isochrone.config.driver import Link, RelayLimits, Routes, Rule, Tls
+from isochrone.config.problems import ConfigError
+from isochrone.config.schema import File, InstanceEntry, SloEntry
+from isochrone.nouns.instance import InstanceSpec
+from isochrone.nouns.request import Slo
+from isochrone.nouns.settings import Settings
+
+SECRET_BYTES_MAX = 64 * 1024
+"""A longer credentials file is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapePlan:
+    """How often instances are asked. Seconds."""
+
+    heartbeat_interval_s: float = 2.0
+    heartbeat_timeout_s: float = 5.0
+    interval_s: float = 1.0
+    timeout_s: float = 5.0
+    backoff_s_max: float = 30.0
+    models_interval_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything that `isochrone serve` runs on."""
+
+    file: File
+    """As checked: what /admin/settings shows (it holds no secret)."""
+    settings: Settings
+    instances: tuple[InstanceSpec, ...]
+    links: dict[str, Link]
+    """By instance id."""
+    relay: RelayLimits
+    scrape: ScrapePlan
+    routes: Routes
+    paths: tuple[str, ...] = field(default=())
+    """Allowed beside the known ones."""
+
+
+def build(file: File, environment: Mapping[str, str]) -> Configuration:
+    """Raises ConfigError for what only shows now: duplicate ids, secrets that cannot be read."""
+    specs: dict[str, InstanceSpec] = {}
+    links: dict[str, Link] = {}
+    problems: list[str] = []
+    for index, entry in enumerate(file.instances):
+        spec = instance_spec(entry)
+        if spec.id in specs:
+            problems.append(f"instances[{index}].id: {spec.id!r} is already the id of another instance")
+        specs[spec.id] = spec
+        try:
+            links[spec.id] = link(entry, environment)
+        except ValueError as error:
+            problems.append(f"instances[{index}].credentials: {error}")
+    settings = core_settings(file)
+    if settings.heartbeat_eject_misses < settings.heartbeat_suspect_misses:
+        problems.append("heartbeat.eject_misses: must not be less than heartbeat.suspect_misses")
+    if settings.kv_hard_ratio < settings.kv_soft_ratio:
+        problems.append("pricing.kv_hard_ratio: must not be less than pricing.kv_soft_ratio")
+    if problems:
+        raise ConfigError(problems)
+    return Configuration(
+        file=file,
+        settings=settings,
+        instances=tuple(specs.values()),
+        links=links,
+        relay=relay_limits(file),
+        scrape=scrape_plan(file),
+        routes=Routes(
+            file.routes.classes,
+            tuple(Rule(rule.route, rule.path, rule.model, rule.header) for rule in file.routes.rules),
+        ),
+        paths=file.paths,
+    )
+
+
+def instance_spec(entry: InstanceEntry) -> InstanceSpec:
+    """One instance as the core knows it."""
+    parts = urlsplit(entry.url)
+    return InstanceSpec(
+        id=entry.id or parts.netloc,
+        url=entry.url,
+        engine=entry.engine,
+        device_class=entry.device_class,
+        weight=entry.weight,
+        slots=entry.slots,
+        models=entry.models,
+        max_model_len=entry.max_model_len,
+    )
+
+
+def link(entry: InstanceEntry, environment: Mapping[str, str]) -> Link:
+    """How to reach it. Raises ValueError where the secret is not there."""
+    tls = entry.tls
+    return Link(
+        bearer=_secret(entry.credentials, environment) if entry.credentials else None,
+        tls=Tls(tls.ca, tls.verify, tls.client_cert, tls.client_key) if tls else None,
+    )
+
+
+def _secret(reference: str, environment: Mapping[str, str]) -> str:
+    if reference.startswith("$"):
+        value = environment.get(reference[1:], "")
+        if not value:
+            raise ValueError(f"the environment variable {reference[1:]} is not set")
+    else:
+        path = Path(reference.removeprefix("file:"))
+        try:
+            with path.open("rb") as stream:
+                value = stream.read(SECRET_BYTES_MAX).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not ASCII'}") from None
+        if not value:
+            raise ValueError(f"{path} is empty")
+    if not value.isascii() or not value.isprintable():
+        raise ValueError("the secret holds characters that a header may not hold")
+    return value
+
+
+def core_settings(file: File) -> Settings:
+    """The core's settings. Each group's keys carry their group's prefix there."""
+    queue, retry, heartbeat, deadlines = file.queue, file.retry, file.heartbeat, file.deadlines
+    return Settings(
+        policy=file.policy,
+        shadow=file.shadow,
+        hold=file.hold,
+        queue_requests_max=queue.requests_max,
+        queue_wait_s_max=queue.wait_s_max,
+        attempts_max=retry.attempts_max,
+        retry_ratio=retry.ratio,
+        retry_tokens_per_s=retry.tokens_per_s,
+        retry_tokens_max=retry.tokens_max,
+        heartbeat_interval_s=heartbeat.interval_s,
+        heartbeat_timeout_s=heartbeat.timeout_s,
+        heartbeat_suspect_misses=heartbeat.suspect_misses,
+        heartbeat_eject_misses=heartbeat.eject_misses,
+        heartbeat_ready_answers=heartbeat.ready_answers,
+        failures_suspect=heartbeat.failures_suspect,
+        failures_eject=heartbeat.failures_eject,
+        scrape_interval_s=file.scrape.interval_s,
+        scrape_age_s_max=file.scrape.age_s_max,
+        **file.pricing.model_dump(),
+        connect_s=deadlines.connect_s,
+        first_token_s=deadlines.first_token_s,
+        gap_s=deadlines.gap_s,
+        whole_s=deadlines.whole_s,
+        drain_s_max=deadlines.drain_s_max,
+        slo=_slo(file.slo.default),
+        slo_by_model={name: slo for name, entry in file.slo.models.items() if (slo := _slo(entry))},
+        slo_by_route={name: slo for name, entry in file.slo.routes.items() if (slo := _slo(entry))},
+        prefix_blocks_max=file.limits.prefix_blocks_max,
+        decisions_max=file.limits.decisions_max,
+    )
+
+
+def _slo(entry: SloEntry | None) -> Slo | None:
+    return Slo(entry.ttft_s, entry.tpot_s, entry.sheddable) if entry else None
+
+
+def relay_limits(file: File) -> RelayLimits:
+    """Bounds of the data path."""
+    names = set(RelayLimits.__dataclass_fields__)
+    return RelayLimits(**{name: value for name, value in file.limits.model_dump().items() if name in names})
+
+
+def scrape_plan(file: File) -> ScrapePlan:
+    """How often instances are asked."""
+    return ScrapePlan(
+        heartbeat_interval_s=file.heartbeat.interval_s,
+        heartbeat_timeout_s=file.heartbeat.timeout_s,
+        interval_s=file.scrape.interval_s,
+        timeout_s=file.scrape.timeout_s,
+        backoff_s_max=file.scrape.backoff_s_max,
+        models_interval_s=file.scrape.models_interval_s,
+    )
