@@ -1,9 +1,9 @@
 """How long answers get, learnt from those that have ended.
 
 Lengths are counted in logarithmic bins, apart for each (model, route), for each model, and over all. A node with few
-answers leans on its parent: the parent's distribution counts as PRIOR_WEIGHT answers of its own, and as fewer the more there
-are of its own (an extraction route of 8 tokens under chats of 300 would else look like 16 after a thousand answers). At
-the root stands a chat-like prior.
+answers leans on its parent: the parent's distribution counts as PRIOR_WEIGHT answers of its own, and as fewer the more
+there are of its own (an extraction route of 8 tokens under chats of 300 would else look like 16 after a thousand
+answers). At the root stands a chat-like prior.
 
 An answer that was cut (max_tokens reached, client gone, instance lost) is *censored*: it says "at least this long". The
 Kaplan-Meier estimate uses it for exactly that: it counts among those at risk up to the cut, never among those that
