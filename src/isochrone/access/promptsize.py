@@ -88,8 +88,10 @@ class _Ratios:
         for j, term in terms:
             gain = variances[j] * term / estimate
             _, least, most, _ = RATIOS[j]
-            values[j] = min(max(values[j] * exp(gain * step), least), most)
-            variances[j] = max(variances[j] - gain * gain / spread, VARIANCE_MIN)
+            value = values[j] * exp(gain * step)
+            values[j] = least if value < least else most if value > most else value
+            variance = variances[j] - gain * gain / spread
+            variances[j] = variance if variance > VARIANCE_MIN else VARIANCE_MIN
         self.samples += 1
 
 
