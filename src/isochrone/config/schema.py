@@ -33,8 +33,8 @@ def instance_url(url: str) -> str:
         raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
     if parts.username or parts.password:
         raise ValueError("no user name or password in a URL; use `credentials`")
-    if parts.query or parts.fragment or parts.path.strip("/"):
-        raise ValueError("expected a URL without path, query or fragment")
+    if parts.query or parts.fragment:
+        raise ValueError("expected a URL without query or fragment")
     if not 0 < (parts.port or {"http": 80, "https": 443}[parts.scheme]) < 65536:
         raise ValueError("the port must be between 1 and 65535")
     return url.rstrip("/")
