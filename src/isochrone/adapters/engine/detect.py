@@ -27,6 +27,11 @@ def decode(body: bytes, engine: str = "auto") -> Snapshot:
         return vllm.decode(text)
     if engine == "sglang" or (engine == "auto" and sglang.PREFIX in text):
         return sglang.decode(text)
+    return no_metrics()
+
+
+def no_metrics() -> Snapshot:
+    """An engine of which no known metric was found: all values unknown, with the names looked for."""
     return openai.decode(LOOKED_FOR)
 
 

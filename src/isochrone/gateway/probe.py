@@ -1,0 +1,64 @@
+"""Heartbeats: one loop an instance, so that a slow one delays no other.
+
+Only what came back is told to the cluster. Whether a miss means anything (a busy engine answers late while its tokens
+still flow) is decided there.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from isochrone.config.build import ScrapePlan
+from isochrone.gateway.asking import ABSENT, Asker, Chance, jittered
+from isochrone.nouns.events import Probed, Verdict
+
+HEALTH = "/health"
+FALLBACK = "/v1/models"
+"""Asked instead where an engine has no /health."""
+
+
+class Heart:
+    """The heartbeats of one instance."""
+
+    def __init__(
+        self, asker: Asker, instance: str, plan: ScrapePlan, chance: Chance, revived: Callable[[], None]
+    ) -> None:
+        self.verdicts: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        """Heartbeats so far, by what came back."""
+        self._asker = asker
+        self._instance = instance
+        self._plan = plan
+        self._chance = chance
+        self._revived = revived
+        """Called when the instance answers for the first time, or again after it did not."""
+        self._path = HEALTH
+        self._alive = False
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            await self.beat()
+            await asyncio.sleep(jittered(self._plan.heartbeat_interval_s, self._chance))
+
+    async def beat(self) -> Verdict:
+        """Ask once and tell the cluster."""
+        verdict = await self._ask()
+        self.verdicts[verdict] += 1
+        alive = verdict is Verdict.OK
+        revived = alive and not self._alive
+        self._alive = alive
+        self._asker.submit(Probed(self._instance, verdict))
+        if revived:
+            self._revived()
+        return verdict
+
+    async def _ask(self) -> Verdict:
+        try:
+            status, _, _ = await self._asker.http_get(self._instance, self._path, self._plan.heartbeat_timeout_s)
+        except TimeoutError:
+            return Verdict.TIMEOUT
+        except (OSError, ValueError):  # refused, reset, or not HTTP
+            return Verdict.REFUSED
+        if status in ABSENT and self._path == HEALTH:
+            self._path = FALLBACK
+            return await self._ask()
+        return Verdict.OK if 200 <= status < 300 else Verdict.REFUSED
