@@ -79,26 +79,45 @@ def engine_launch(wanted: Wanted, replica: int, port: int) -> Launch:
     )
 
 
-def programs(wanted: Wanted) -> list[Program]:
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where everything will serve."""
+
+    gateway: int
+    admin: int
+    engines: tuple[int, ...]
+
+
+def choose_ports(wanted: Wanted) -> Ports:
+    """The ports asked for, and free ones where none was."""
+    gateway, admin, *engines = free_ports(2 + wanted.replicas)
+    if wanted.engine_port:
+        engines = [wanted.engine_port + replica for replica in range(wanted.replicas)]
+    return Ports(wanted.port or gateway, wanted.admin_port or admin, tuple(engines))
+
+
+def programs(wanted: Wanted, ports: Ports) -> list[Program]:
     """The gateway and the engines. All start at once: the gateway finds each engine as it becomes ready."""
-    chosen = free_ports(wanted.replicas + 2)
-    port, admin_port = wanted.port or chosen[-1], wanted.admin_port or chosen[-2]
-    engine_ports = [wanted.engine_port + i if wanted.engine_port else chosen[i] for i in range(wanted.replicas)]
-    engines = [engine_program(wanted, replica, engine_port) for replica, engine_port in enumerate(engine_ports)]
-    serve = ["--port", str(port), "--admin-port", str(admin_port), "--policy", wanted.policy]
-    for engine in engines:
-        serve += ["--instance", engine.url]
-    gateway = Program(
+    engines = [engine_program(wanted, replica, port) for replica, port in enumerate(ports.engines)]
+    return [gateway_program(wanted, ports, [engine.url for engine in engines]), *engines]
+
+
+def gateway_program(wanted: Wanted, ports: Ports, engine_urls: Sequence[str]) -> Program:
+    """`isochrone serve` in front of the engines."""
+    flags = ["--port", str(ports.gateway), "--admin-port", str(ports.admin), "--policy", wanted.policy]
+    for url in engine_urls:
+        flags += ["--instance", url]
+    url = f"http://127.0.0.1:{ports.gateway}"
+    return Program(
         name="gateway",
-        argv=own_command("serve", *serve, *wanted.serve_args),
+        argv=own_command("serve", *flags, *wanted.serve_args),
         environment={},
-        url=f"http://127.0.0.1:{port}",
-        ready_url=f"http://127.0.0.1:{port}/ready",
+        url=url,
+        ready_url=f"{url}/ready",
         log=LogFile(wanted.logs / "gateway.log"),
         stage=GATEWAY_STAGE,
         stop_s_max=GATEWAY_GRACE_S,
     )
-    return [gateway, *engines]
 
 
 def engine_program(wanted: Wanted, replica: int, port: int) -> Program:
@@ -115,6 +134,18 @@ def engine_program(wanted: Wanted, replica: int, port: int) -> Program:
         stage=ENGINE_STAGE,
         stop_s_max=ENGINE_GRACE_S,
     )
+
+
+def plan(wanted: Wanted, ports: Ports, as_lines: bool) -> str:
+    """The first line: where everything will be."""
+    gateway, admin = f"http://127.0.0.1:{ports.gateway}", f"http://127.0.0.1:{ports.admin}"
+    if not as_lines:
+        return (
+            f"gateway {gateway}, admin {admin}, model {wanted.served_name}, output in {wanted.logs}/ (Ctrl-C stops all)"
+        )
+    engines = {f"engine-{i + 1}": f"http://127.0.0.1:{port}" for i, port in enumerate(ports.engines)}
+    planned = {"gateway": gateway, "admin": admin, "engines": engines, "model": wanted.served_name}
+    return json.dumps({"name": "up", "event": "planned", **planned})
 
 
 def as_json(news: News, log: Path) -> str:
@@ -144,7 +175,9 @@ def as_text(news: News, log: Path) -> str:
 
 async def run(wanted: Wanted, as_lines: bool) -> int:
     """Supervise until a signal comes. The first asks for an orderly stop, the second for an immediate one."""
-    all_programs = programs(wanted)
+    ports = choose_ports(wanted)
+    all_programs = programs(wanted, ports)
+    click.echo(plan(wanted, ports, as_lines))
     logs = {program.name: program.log.path for program in all_programs}
     stop, now = asyncio.Event(), asyncio.Event()
 

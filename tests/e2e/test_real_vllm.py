@@ -1,0 +1,166 @@
+"""Two real vLLM engines behind the gateway: the same answers, freed places, and a death that nobody notices."""
+
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from tests.e2e.conftest import ready_instances
+from tests.support.calls import Stream, call, connect, eventually, metric, post
+from tests.support.processes import Up
+
+pytestmark = pytest.mark.vllm
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+RUNNING = "vllm:num_requests_running"
+OUTPUT_TOKENS = 24
+TOPICS = ["the price of a second", "queues", "两个实例之间", "кэш префиксов", "why is the second card slow?"]
+PROMPTS = [
+    f"Question {number}: tell me about {TOPICS[number % 5]}. " + "And then? " * (number * 3) for number in range(50)
+]
+
+
+def body(path: str, prompt: str, max_tokens: int = OUTPUT_TOKENS) -> dict[str, Any]:
+    """A greedy request."""
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}]} if path == CHAT else {"prompt": prompt}
+    return {"model": "tiny", "max_tokens": max_tokens, "temperature": 0, **asked}
+
+
+def ask(url: str, path: str, prompt: str) -> tuple[str, str]:
+    """Text and finish reason of a whole answer."""
+    answer = post(url, path, body(path, prompt))
+    assert answer.status == 200, answer.body
+    choice = answer.json()["choices"][0]
+    return choice["text"] if path == COMPLETIONS else choice["message"]["content"], choice["finish_reason"]
+
+
+def ask_streamed(url: str, path: str, prompt: str) -> tuple[str, str]:
+    """The same of a streamed answer; and nothing in it that was not asked for."""
+    with Stream(url, path, body(path, prompt)) as stream:
+        chunks = stream.chunks()
+    assert all(chunk["choices"] and not chunk.get("usage") for chunk in chunks), (
+        "the usage that we asked for is cut out"
+    )
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    texts = [choice["text"] if path == COMPLETIONS else choice["delta"].get("content") or "" for choice in choices]
+    return "".join(texts), choices[-1]["finish_reason"]
+
+
+@pytest.fixture(scope="module")
+def direct(pair: Up) -> dict[str, list[tuple[str, str]]]:
+    """What an engine says by itself, for both kinds of request."""
+    url = pair.engines["engine-1"]
+    with ThreadPoolExecutor(16) as threads:
+        return {
+            path: list(threads.map(lambda prompt, path=path: ask(url, path, prompt), PROMPTS))
+            for path in (CHAT, COMPLETIONS)
+        }
+
+
+def test_the_prompts_tell_answers_apart(direct: dict[str, list[tuple[str, str]]]) -> None:
+    """Or else the next test would prove nothing."""
+    for path, answers in direct.items():
+        assert len({text for text, _ in answers}) == len(PROMPTS), path
+        assert {reason for _, reason in answers} == {"length"}
+
+
+@pytest.mark.parametrize("how", [ask, ask_streamed])
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_greedy_answers_equal_the_direct_ones(pair: Up, direct: dict[str, Any], path: str, how: Any) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda prompt: how(pair.gateway, path, prompt), PROMPTS))
+    assert answers == direct[path]
+
+
+def test_both_instances_take_part_and_say_so(pair: Up) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda prompt: post(pair.gateway, CHAT, body(CHAT, prompt)), PROMPTS[:16]))
+    assert {answer.headers["x-isochrone-instance"] for answer in answers} == {
+        url.removeprefix("http://") for url in pair.engines.values()
+    }
+    assert {answer.headers["x-isochrone-attempts"] for answer in answers} == {"1"}
+    assert len({answer.headers["x-isochrone-request-id"] for answer in answers}) == 16
+
+
+def test_the_official_client_streams_through(pair: Up, direct: dict[str, Any]) -> None:
+    with openai.OpenAI(base_url=f"{pair.gateway}/v1", api_key="none", max_retries=0) as client:
+        assert [model.id for model in client.models.list()] == ["tiny"]
+        chat = client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": PROMPTS[3]}],
+            max_tokens=OUTPUT_TOKENS,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = list(chat)
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == direct[CHAT][3][0]
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage is not None
+        assert chunks[-1].usage.completion_tokens == OUTPUT_TOKENS
+        completion = client.completions.create(
+            model="tiny", prompt=PROMPTS[4], max_tokens=OUTPUT_TOKENS, temperature=0, stream=True
+        )
+        assert "".join(chunk.choices[0].text for chunk in completion) == direct[COMPLETIONS][4][0]
+        with pytest.raises(openai.NotFoundError, match="tiny"):
+            client.completions.create(model="huge", prompt="x")
+
+
+def running(pair: Up) -> float:
+    return sum(metric(url, RUNNING) for url in pair.engines.values())
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_a_client_that_leaves_a_stream_frees_the_engine(pair: Up, path: str) -> None:
+    with Stream(pair.gateway, path, body(path, PROMPTS[0], max_tokens=4000)) as stream:
+        events = stream.events()
+        for _ in range(3):
+            next(events)
+        assert running(pair) == 1
+    eventually(lambda: running(pair) == 0, within_s=1.0)
+
+
+def test_a_client_that_leaves_before_its_answer_frees_the_engine(pair: Up) -> None:
+    connection = connect(pair.gateway)
+    connection.request("POST", CHAT, json.dumps(body(CHAT, PROMPTS[0], max_tokens=4000)))
+    eventually(lambda: running(pair) == 1, within_s=5.0)
+    connection.close()
+    eventually(lambda: running(pair) == 0, within_s=1.0)
+
+
+def test_what_the_engine_refuses_comes_back_as_it_said_it(pair: Up) -> None:
+    asked = body(CHAT, "short")
+    asked["temperature"] = -1
+    through, straight = post(pair.gateway, CHAT, asked), post(pair.engines["engine-1"], CHAT, asked)
+    assert (through.status, through.body) == (straight.status, straight.body)
+    assert through.status == 400
+
+
+def test_other_paths_pass_through(pair: Up) -> None:
+    asked = {"model": "tiny", "prompt": PROMPTS[1]}
+    assert post(pair.gateway, "/tokenize", asked).json() == post(pair.engines["engine-2"], "/tokenize", asked).json()
+    assert call(pair.gateway, "GET", "/server_info").status == 404
+
+
+def test_a_killed_engine_costs_no_request_and_comes_back(pair: Up, direct: dict[str, Any]) -> None:
+    """Last in this file. Requests in flight that have no byte of their answer yet, and the next ones, all succeed."""
+    output_tokens = 400
+    with ThreadPoolExecutor(24) as threads:
+        in_flight = [
+            threads.submit(post, pair.gateway, CHAT, body(CHAT, prompt, output_tokens)) for prompt in PROMPTS[:8]
+        ]
+        eventually(lambda: all(metric(url, RUNNING) > 0 for url in pair.engines.values()), within_s=10)
+        os.kill(pair.pid("engine-1"), signal.SIGKILL)
+        after = list(threads.map(lambda prompt: ask(pair.gateway, COMPLETIONS, prompt), PROMPTS[:20]))
+        ended = [each.result() for each in in_flight]
+    assert after == direct[COMPLETIONS][:20]
+    assert [answer.status for answer in ended] == [200] * 8
+    assert {answer.json()["usage"]["completion_tokens"] for answer in ended} == {output_tokens}
+    assert "2" in {answer.headers["x-isochrone-attempts"] for answer in ended}, "the kill must have hit some"
+
+    pair.wait_for("engine-1", "ready", 2, within_s=150)
+    eventually(lambda: ready_instances(pair) == 2, within_s=30)
+    assert ask(pair.engines["engine-1"], CHAT, PROMPTS[0]) == direct[CHAT][0]
