@@ -26,14 +26,17 @@ def alive(pid: int) -> bool:
 
 
 def test_a_child_is_gone_after_its_block(tmp_path: Path) -> None:
-    async def scene() -> int:
-        with pytest.raises(ZeroDivisionError):
-            async with child(SLEEPER, tmp_path / "log") as process:
-                assert alive(process.pid)
-                raise ZeroDivisionError
-        return process.pid
+    seen: list[int] = []
 
-    assert not alive(asyncio.run(scene()))
+    async def scene() -> None:
+        async with child(SLEEPER, tmp_path / "log") as process:
+            assert alive(process.pid)
+            seen.append(process.pid)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(scene())
+    assert not alive(seen[0])
 
 
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
