@@ -269,11 +269,15 @@ LEVEL_MAX = log(100.0)
 LEVEL_CLIP_SIGMAS = 3.0
 LEVEL_SIGMA_START, LEVEL_SIGMA_MIN = 0.3, 0.05
 
+RUN_MOVED = 4
+"""So many residuals in a row beyond a sigma to one side: 1 in 800 by chance, within 5 to 10 samples of a real move."""
+AVERAGED_AFTER_MOVE = 3
+
 
 class Level:
     """How much longer than its class one instance takes, as a logarithm: 0 alike, .47 a factor of 1.6."""
 
-    __slots__ = ("factor", "samples", "sigma", "value")
+    __slots__ = ("_averaged", "_run", "factor", "samples", "sigma", "value")
 
     def __init__(self, value: float = 0.0) -> None:
         self.value = value
@@ -282,21 +286,31 @@ class Level:
         self.samples = 0
         self.sigma = LEVEL_SIGMA_START
         """Typical size of this instance's residuals, robust."""
+        self._averaged = 0
+        """Samples that a plain average would be over: none for a newcomer, few after a move."""
+        self._run = 0
+        """Residuals in a row beyond a sigma to one side; its sign is theirs."""
 
     def observe(self, residual: float, gain: float) -> None:
         """Follow the residual that `StepTimeModel.observe` returned (this level already taken off).
 
-        `gain`: 1/8 for a first token, 1/32 for a window of a stream. The first samples count at least as a plain
-        average would make them, so that a slow newcomer is known after a few.
+        `gain`: 1/8 for a first token, 1/32 for a window of a stream. Samples count at least as a plain average would
+        make them: from the first one on, so that a slow newcomer is known after a few, and again after a run of
+        residuals to one side, which says that the level has moved.
         """
         self.samples += 1
+        side = (residual > self.sigma) - (residual < -self.sigma)
+        self._run = self._run + side if side and side * self._run >= 0 else side
+        if side * self._run >= RUN_MOVED:
+            self._averaged, self._run = min(self._averaged, AVERAGED_AFTER_MOVE), 0
+        self._averaged += 1
         limit = LEVEL_CLIP_SIGMAS * self.sigma
         size = abs(residual)
         self.sigma += SIGMA_RATE * (DEVIATION_TO_SIGMA * min(size, 2.0 * limit) - self.sigma)
         if self.sigma < LEVEL_SIGMA_MIN:
             self.sigma = LEVEL_SIGMA_MIN
         clipped = residual if size <= limit else limit if residual > 0.0 else -limit
-        self._set(self.value + max(gain, 1.0 / (self.samples + 1)) * clipped)
+        self._set(self.value + max(gain, 1.0 / (self._averaged + 1)) * clipped)
 
     def decay(self, span_s: float, half_life_s: float = 60.0) -> None:
         """Forget: an instance that gets no work cannot show that it has recovered."""
@@ -321,7 +335,8 @@ class Level:
         if not (isinstance(sigma, int | float) and isfinite(sigma) and sigma > 0.0):
             return False
         self._set(value)
-        self.samples, self.sigma = samples, min(max(sigma, LEVEL_SIGMA_MIN), 1.0)
+        self._averaged = self.samples = samples
+        self.sigma = min(max(sigma, LEVEL_SIGMA_MIN), 1.0)
         return True
 
 

@@ -26,6 +26,17 @@ def unknown_model(model: str, known: list[str]) -> ApiError:
     )
 
 
+def model_required(known: list[str]) -> ApiError:
+    """400: the body names no model and there is more than one to choose from."""
+    return ApiError(
+        400,
+        "invalid_request_error",
+        "model_required",
+        f"The body must name a model. Served models: {', '.join(known[:10]) or 'none yet'}.",
+        "model",
+    )
+
+
 def no_instance(model: str, retry_after_s: int) -> ApiError:
     """503: instances of the model are configured, none can take a request now."""
     return ApiError(

@@ -1,0 +1,1 @@
+"""Where a request goes, when, or why not: price in seconds, late binding, admission, policies."""

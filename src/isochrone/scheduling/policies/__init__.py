@@ -1,0 +1,42 @@
+"""Policies: one file each. A policy prices the candidates; the cheapest is picked, ties by deeper hit, then by chance.
+
+Third parties register a class in the entry-point group `isochrone.policies`; `cli` loads those and hands them to
+`register`, since the core looks nothing up by itself.
+"""
+
+from collections.abc import Callable
+
+from isochrone.nouns.chance import Chance
+from isochrone.scheduling.policies.base import Policy, Priced
+from isochrone.scheduling.policies.equal_cost import EqualCost
+from isochrone.scheduling.policies.estimated_time import EstimatedTime
+from isochrone.scheduling.policies.least_request import LeastRequest
+from isochrone.scheduling.policies.power_of_two import PowerOfTwo
+from isochrone.scheduling.policies.random_choice import RandomChoice
+from isochrone.scheduling.policies.round_robin import RoundRobin
+from isochrone.scheduling.policies.session_hash import SessionHash
+
+Factory = Callable[[Chance], Policy]
+
+_FACTORIES: dict[str, Factory] = {
+    policy.name: policy
+    for policy in (EqualCost, EstimatedTime, LeastRequest, PowerOfTwo, RandomChoice, RoundRobin, SessionHash)
+}
+
+
+def names() -> list[str]:
+    """Every policy that can be asked for."""
+    return sorted(_FACTORIES)
+
+
+def register(name: str, factory: Factory) -> None:
+    """Make a policy of a third party available under its name."""
+    _FACTORIES[name] = factory
+
+
+def make(name: str, chance: Chance) -> Policy:
+    """A fresh policy. Raises KeyError for an unknown name (checked at the edge, with the nearest name)."""
+    return _FACTORIES[name](chance)
+
+
+__all__ = ["Factory", "Policy", "Priced", "make", "names", "register"]

@@ -1,0 +1,144 @@
+"""Events of attempts: accepted, first token, progress, end. Late news of an unknown attempt is ignored."""
+
+from isochrone.cluster import learning
+from isochrone.cluster.endings import finish
+from isochrone.cluster.placement import place, pump
+from isochrone.cluster.requests import CLIENT_CLOSED
+from isochrone.cluster.world import RETRY_AFTER_S, Flow, World
+from isochrone.instances.ledger import Flight
+from isochrone.instances.table import Instance
+from isochrone.nouns import errors
+from isochrone.nouns.commands import Fail
+from isochrone.nouns.errors import ApiError
+from isochrone.nouns.events import Accepted, Ended, FirstToken, Outcome, Progress, Stalled
+from isochrone.nouns.instant import Instant, seconds
+
+RETRYABLE = frozenset({Outcome.BUSY, Outcome.FAILED, Outcome.UNREACHABLE, Outcome.LOST, Outcome.TIMED_OUT})
+FAULTS = frozenset({Outcome.FAILED, Outcome.UNREACHABLE, Outcome.LOST, Outcome.TIMED_OUT})
+"""Outcomes that count against the instance; BUSY is full, not broken."""
+MEAN_REQUEST_GAIN = 0.1
+
+
+def accepted(world: World, now: Instant, event: Accepted) -> None:
+    """The engine took the attempt: a sign of life."""
+    flow = world.flights.get(event.attempt)
+    if flow is not None and flow.instance is not None:
+        flow.instance.last_token_at = now
+
+
+def first_token(world: World, now: Instant, event: FirstToken) -> None:
+    """Prefill is over: release its pending work, learn from it, see who can go next."""
+    flow = world.flights.get(event.attempt)
+    if flow is None:
+        return
+    flight, instance = _in_flight(flow)
+    if flight.decoding:
+        return
+    instance.last_token_at = now
+    if flow.request.stream:
+        learning.first_token(world, now, flight, instance)
+    instance.ledger.first_token(flight, now)
+    flight.window_at, flight.window_tokens = now, flight.output_tokens
+    flight.window_prefilled = instance.ledger.prefilled_tokens
+    decision = flow.decision
+    decision.first_token_at = now
+    if flow.request.stream:
+        ttft_s = seconds(now - decision.arrived_at)
+        world.series.first_token(flow.pool.model, flow.request.route, instance.id, ttft_s)
+    world.touch(instance)
+    _pump(world, now, instance)
+
+
+def progress(world: World, now: Instant, event: Progress) -> None:
+    """Output so far."""
+    flow = world.flights.get(event.attempt)
+    if flow is None:
+        return
+    flight, instance = _in_flight(flow)
+    instance.last_token_at = now
+    instance.ledger.progress(flight, event.output_tokens)
+    learning.window(world, now, flight, instance)
+    world.touch(instance)
+
+
+def stalled(world: World, now: Instant, event: Stalled) -> None:
+    """No token for long. Told for the record; the relay's limits end it if it stays so."""
+
+
+def ended(world: World, now: Instant, event: Ended) -> None:
+    """Settle the attempt, then try elsewhere, fail, or finish."""
+    flow = world.flights.pop(event.attempt, None)
+    if flow is None:
+        return
+    flight, instance = _in_flight(flow)
+    _settle(world, now, flow, flight, instance, event)
+    flow.flight = flow.instance = None
+    if event.outcome in RETRYABLE:
+        _try_elsewhere(world, now, flow, flight, event)
+    else:
+        status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
+        finish(world, now, flow, event.outcome.value, status, event.why)
+    _pump(world, now, instance)
+    world.retire_if_drained(instance, now)
+
+
+def _in_flight(flow: Flow) -> tuple[Flight, Instance]:
+    flight, instance = flow.flight, flow.instance
+    assert flight is not None
+    assert instance is not None
+    return flight, instance
+
+
+def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance, event: Ended) -> None:
+    """Take out of the ledger what the attempt put in; note how it went; learn from it."""
+    outcome = event.outcome
+    learning.attempt_ended(world, now, flow, flight, instance, event)
+    instance.ledger.leave(flight, now)
+    last = flow.decision.tries[-1]
+    last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
+    if outcome is Outcome.DONE:
+        took_s = seconds(now - flight.dispatched_at)
+        instance.mean_request_s += MEAN_REQUEST_GAIN * (took_s - instance.mean_request_s)
+        changed = instance.life.attempt_succeeded(flight.attempt)
+    elif outcome in FAULTS:
+        changed = instance.life.attempt_failed(world.settings, flight.attempt)
+    else:
+        changed = instance.life.attempt_ended(flight.attempt)
+    world.series.attempt_ended(flow.pool.model, instance.id, outcome.value)
+    if changed is not None:
+        world.rebuild_pools(instance, now)
+    else:
+        world.touch(instance)
+
+
+def _try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, event: Ended) -> None:
+    """Another instance, where nothing was delivered and the budget allows; else the end."""
+    settings = world.settings
+    flow.tried |= {flight.slot}
+    untried = any(slot not in flow.tried for slot in flow.pool.slots)
+    if (
+        not event.delivered
+        and flow.ordinal < settings.attempts_max
+        and untried
+        and world.budget.spend(settings, now, flight.prompt_tokens)
+        and place(world, now, flow)
+    ):
+        return
+    error = None if event.delivered or event.outcome is Outcome.BUSY or event.status else _error(world, flow, event)
+    world.out.append(Fail(flow.request.id, error))
+    finish(world, now, flow, "failed", error.status if error else event.status, error.code if error else event.why)
+
+
+def _error(world: World, flow: Flow, event: Ended) -> ApiError:
+    if event.outcome is Outcome.TIMED_OUT:
+        first_token_s = world.limits.first_token_s
+        return errors.timed_out(event.why or "first_token_s", first_token_s or 0.0)
+    return errors.instance_failed(f"{flow.ordinal} attempts, the last one {event.outcome.value}", RETRY_AFTER_S)
+
+
+def _pump(world: World, now: Instant, instance: Instance) -> None:
+    """Room may have come free on the instance."""
+    if world.held_count:
+        for pool in world.pools_of(instance):
+            if pool.queue:
+                pump(world, now, pool)

@@ -1,0 +1,119 @@
+"""`Cluster`: what a driver holds. One handler for each kind of event, behind a table."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from isochrone.cluster import attempts, membership, requests, view
+from isochrone.cluster.placement import TICK_NS, pump
+from isochrone.cluster.warm_start import learned, restore
+from isochrone.cluster.world import World
+from isochrone.nouns import events
+from isochrone.nouns.chance import Chance
+from isochrone.nouns.commands import Command
+from isochrone.nouns.decision import Candidate, Decision
+from isochrone.nouns.events import Event
+from isochrone.nouns.instant import Instant
+from isochrone.nouns.settings import Settings
+from isochrone.observe.series import Series
+
+Handler = Callable[[World, Instant, Event], None]
+
+
+def _woke(world: World, now: Instant, event: events.Woke) -> None:
+    for pool in world.pools.values():
+        if pool.queue:
+            pump(world, now, pool)
+
+
+HANDLERS: dict[type, Callable[..., None]] = {
+    events.Arrived: requests.arrived,
+    events.ClientLeft: requests.client_left,
+    events.Accepted: attempts.accepted,
+    events.FirstToken: attempts.first_token,
+    events.Progress: attempts.progress,
+    events.Stalled: attempts.stalled,
+    events.Ended: attempts.ended,
+    events.Observed: membership.observed,
+    events.ModelsSeen: membership.models_seen,
+    events.Probed: membership.probed,
+    events.Found: membership.found,
+    events.Withdrawn: membership.withdrawn,
+    events.Weighed: membership.weighed,
+    events.Configured: membership.configured,
+    events.Woke: _woke,
+}
+
+
+class Cluster:
+    """The core behind one door. The same events give the same commands; time never goes back."""
+
+    def __init__(self, settings: Settings, chance: Chance) -> None:
+        self._world = World(settings, chance)
+        self._now: Instant = 0
+
+    def handle(self, now: Instant, event: Event) -> Sequence[Command]:
+        """Take one event in; the driver carries out the returned commands in order.
+
+        A `now` before an earlier one counts as that one: clocks of drivers may be read out of order, the core's is not.
+        """
+        if now < self._now:
+            now = self._now
+        self._now = now
+        world = self._world
+        out: list[Command] = []
+        world.out = out
+        HANDLERS[type(event)](world, now, event)
+        return out
+
+    def next_deadline(self) -> Instant | None:
+        """When to send Woke, None while nothing waits. O(1)."""
+        return self._now + TICK_NS if self._world.held_count else None
+
+    # -- reading, for admin and metrics -------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self._world.settings
+
+    @property
+    def series(self) -> Series:
+        return self._world.series
+
+    def instances(self) -> list[view.InstanceView]:
+        """Every instance, as of the last event."""
+        return view.instances(self._world, self._now)
+
+    def queues(self) -> list[view.QueueView]:
+        """Every model's queue, as of the last event."""
+        return view.queues(self._world, self._now)
+
+    def models(self) -> dict[str, int | None]:
+        """Model name -> longest context of any instance that serves it (None: unknown)."""
+        return {model: pool.longest for model, pool in sorted(self._world.pools.items()) if pool.known}
+
+    def can_serve(self) -> bool:
+        """At least one instance takes requests."""
+        return any(pool.members for pool in self._world.pools.values())
+
+    def decision(self, request: str) -> Decision | None:
+        """The record of a recent request, running or over."""
+        return self._world.decisions.get(request)
+
+    def decisions(self, limit: int) -> list[Decision]:
+        """The most recent records, newest first."""
+        return list(self._world.decisions.values())[: -limit - 1 : -1]
+
+    def candidates(self, decision: Decision) -> list[Candidate]:
+        """The candidates of a decision with their price terms in seconds, cheapest first."""
+        return view.candidates(decision)
+
+    def in_flight(self) -> int:
+        """Requests that have been dispatched and are not over."""
+        return len(self._world.flights)
+
+    def learned(self) -> dict[str, object]:
+        """Everything learnt, as plain JSON values, for a warm start."""
+        return learned(self._world)
+
+    def restore(self, values: Mapping[str, object]) -> None:
+        """Take up what `learned` gave; parts that make no sense are left out."""
+        restore(self._world, values)

@@ -1,0 +1,108 @@
+"""What the cluster learns from its own traffic: step times, levels, output lengths, tokens in a prompt."""
+
+from math import ceil
+
+from isochrone.cluster.world import Flow, World
+from isochrone.instances.ledger import Flight
+from isochrone.instances.steptime import recentre
+from isochrone.instances.table import Instance
+from isochrone.nouns.events import Ended, Outcome
+from isochrone.nouns.instant import MILLISECOND, Instant, seconds
+
+WINDOW_TOKENS_MIN = 8
+"""Shorter windows of a stream say more about jitter than about steps."""
+SAMPLE_GAP_NS = 50 * MILLISECOND
+"""At most one window sample from an instance in this time: the streams of a batch all see the same steps."""
+LEVEL_GAIN = 1 / 32
+RECENTRE_EVERY = 64
+"""Samples between two looks at the median level of each class."""
+
+
+def first_token(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
+    """A sample for the class: prefill of what was ahead and of the own prompt. Levels are learnt from gaps only, since
+    the first token of a well-cached prompt says more about the step under way than about speed."""
+    if instance.foreign_running():
+        return
+    tokens = flight.tokens_ahead + flight.uncached_tokens
+    spare = max(1, world.settings.chunk_tokens - flight.batch_then)
+    steps = float(ceil(tokens / spare)) + (0.5 if flight.busy_then else 0.0)
+    pairs = flight.uncached_tokens * (flight.prompt_tokens - 0.5 * flight.uncached_tokens)
+    x = (steps, tokens + flight.batch_then * steps, flight.context_then * steps, pairs)
+    instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
+    _sampled(world, now)
+
+
+def window(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
+    """A window of decode gaps: moves the class's shape and the instance's level."""
+    tokens = flight.output_tokens - flight.window_tokens
+    if tokens < WINDOW_TOKENS_MIN:
+        return
+    ledger = instance.ledger
+    if now - instance.last_sample_at >= SAMPLE_GAP_NS:
+        instance.last_sample_at = now
+        prefilled = ledger.prefilled_tokens - flight.window_prefilled
+        batch = instance.batch()
+        x = (float(tokens), float(tokens * batch + prefilled), float(tokens * ledger.context_tokens), 0.0)
+        residual = instance.step_times.observe(x, seconds(now - flight.window_at), instance.level.value)
+        if residual is not None:
+            instance.level.observe(residual, LEVEL_GAIN)
+        _sampled(world, now)
+    flight.window_at, flight.window_tokens = now, flight.output_tokens
+    flight.window_prefilled = ledger.prefilled_tokens
+
+
+def attempt_ended(
+    world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance, event: Ended
+) -> None:  # fmt: skip
+    """What the end of an attempt tells: token counts, how long answers are, and one sample over the whole time of an
+    answer that was not streamed."""
+    usage, decision, request = event.usage, flow.decision, flow.request
+    output = event.output_tokens
+    if usage is not None:
+        if usage.prompt_tokens is not None:
+            decision.prompt_tokens = usage.prompt_tokens
+            world.prompt_tokens.learn(flow.pool.model, request.size, usage.prompt_tokens)
+        if usage.completion_tokens is not None:
+            output = usage.completion_tokens
+        decision.cached_tokens = usage.cached_tokens
+    if not request.generates:
+        return
+    decision.output_tokens = output
+    if output > 0 and event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT, Outcome.LOST):
+        cut_short = event.outcome is not Outcome.DONE or (usage is not None and usage.finish_reason == "length")
+        each = max(1, output // request.choices)
+        world.lengths.observe(flow.pool.model, request.route, each, cut_short, now)
+    if event.outcome is Outcome.DONE and not request.stream and output > 0 and request.choices == 1:
+        _whole_answer(world, now, flight, instance, output)
+
+
+def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance, output: int) -> None:
+    """Prefill and all decode steps in one sample."""
+    if instance.foreign_running():
+        return
+    batch = max(1, (flight.batch_then + 1 + instance.batch()) // 2)
+    context = (flight.context_then + instance.ledger.context_tokens) / 2 + flight.prompt_tokens
+    prefill_tokens = flight.tokens_ahead + flight.uncached_tokens
+    steps = output + prefill_tokens // world.settings.chunk_tokens
+    x = (float(steps), float(prefill_tokens + batch * steps), context * steps, 0.0)
+    residual = instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
+    if residual is not None:
+        instance.level.observe(residual, LEVEL_GAIN)
+    _sampled(world, now)
+
+
+def _sampled(world: World, now: Instant) -> None:
+    """Now and then: move the median level of each class into its model, and see which pools are warm."""
+    world.samples_since_recentre += 1
+    if world.samples_since_recentre < RECENTRE_EVERY:
+        return
+    world.samples_since_recentre = 0
+    levels: dict[int, list[Instance]] = {}
+    for instance in world.table.by_id.values():
+        levels.setdefault(id(instance.step_times), []).append(instance)
+    for instances in levels.values():
+        recentre([instance.level for instance in instances], instances[0].step_times)
+    for instance in world.table.by_id.values():
+        world.touch(instance)
+    for pool in world.pools.values():
+        pool.warm_up(world.settings.samples_warm)

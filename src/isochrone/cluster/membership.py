@@ -1,0 +1,123 @@
+"""Events of instances: they join, tell about themselves, miss heartbeats, are weighed, leave."""
+
+from isochrone.cluster.placement import pump
+from isochrone.cluster.world import World
+from isochrone.instances.table import Instance, card_lengths
+from isochrone.nouns.commands import Abort
+from isochrone.nouns.events import Configured, Found, ModelsSeen, Observed, Probed, Verdict, Weighed, Withdrawn
+from isochrone.nouns.instance import State
+from isochrone.nouns.instant import SECOND, Instant
+
+
+def found(world: World, now: Instant, event: Found) -> None:
+    """A new instance, or a new spec for a known one (which then takes requests again if it was draining)."""
+    spec = event.spec
+    instance = world.table.by_id.get(spec.id)
+    if instance is None:
+        instance = world.table.add(spec)
+    else:
+        instance.spec, instance.weight = spec, spec.weight
+        instance.keep_when_drained = False
+        instance.life.undrain()
+        if spec.models:
+            instance.models = dict.fromkeys(spec.models, spec.max_model_len)
+    world.place_in_pools(instance, now)
+
+
+def withdrawn(world: World, now: Instant, event: Withdrawn) -> None:
+    """Take nothing new; finish what runs (or abort it, to be tried elsewhere), then go."""
+    instance = world.table.by_id.get(event.instance)
+    if instance is None:
+        return
+    instance.life.drain()
+    instance.keep_when_drained = event.keep
+    world.rebuild_pools(instance, now)
+    if not event.drain:
+        for flow in list(world.flights.values()):
+            if flow.instance is instance and flow.flight is not None:
+                world.out.append(Abort(flow.flight.attempt, "instance removed"))
+    world.retire_if_drained(instance, now)
+    _pump_all(world, now)
+
+
+def weighed(world: World, now: Instant, event: Weighed) -> None:
+    """A new weight; 0 takes nothing new."""
+    instance = world.table.by_id.get(event.instance)
+    if instance is not None:
+        instance.weight = event.weight
+        world.rebuild_pools(instance, now)
+        _pump_all(world, now)
+
+
+def models_seen(world: World, now: Instant, event: ModelsSeen) -> None:
+    """What the engine serves; configured names keep to what is configured, but take their lengths from here."""
+    instance = world.table.by_id.get(event.instance)
+    if instance is None:
+        return
+    seen = card_lengths(event.models)
+    configured = instance.spec.models
+    if configured:
+        seen = {model: seen.get(model, instance.spec.max_model_len) for model in configured}
+    if instance.spec.max_model_len is not None:
+        seen = dict.fromkeys(seen, instance.spec.max_model_len)
+    if seen != instance.models:
+        instance.models = seen
+        world.table.classify(instance)
+        world.place_in_pools(instance, now)
+        _pump_all(world, now)
+
+
+def observed(world: World, now: Instant, event: Observed) -> None:
+    """A scrape: correct what our ledger cannot know. Never overwrites what we sent since."""
+    instance = world.table.by_id.get(event.instance)
+    if instance is None:
+        return
+    capacity = instance.snapshot.kv_capacity_tokens if instance.snapshot is not None else None
+    if instance.observe(event.snapshot, event.taken_at):
+        world.index.clear(instance.slot)
+    if event.snapshot.kv_capacity_tokens != capacity:
+        world.table.classify(instance)
+        world.set_index_capacity(instance)
+        world.rebuild_pools(instance, now)
+    else:
+        world.touch(instance)
+    if world.held_count:
+        for pool in world.pools_of(instance):
+            if pool.queue:
+                pump(world, now, pool)
+
+
+def probed(world: World, now: Instant, event: Probed) -> None:
+    """One heartbeat."""
+    instance = world.table.by_id.get(event.instance)
+    if instance is None:
+        return
+    beat = world.settings.heartbeat_interval_s * SECOND
+    alive = instance.last_token_at is not None and now - instance.last_token_at <= beat
+    changed = instance.life.probed(
+        event.verdict is Verdict.OK, world.settings, alive, refused=event.verdict is Verdict.REFUSED
+    )
+    if changed is not None:
+        _state_changed(world, now, instance)
+
+
+def configured(world: World, now: Instant, event: Configured) -> None:
+    """New settings from the next decision on."""
+    world.configure(event.settings)
+    for pool in world.pools.values():
+        world.rebuild_pool(pool, now)
+    _pump_all(world, now)
+
+
+def _state_changed(world: World, now: Instant, instance: Instance) -> None:
+    if instance.life.state is State.EJECTED:
+        world.index.clear(instance.slot)  # whatever it comes back as, its cache is not to be relied on
+    world.rebuild_pools(instance, now)
+    _pump_all(world, now)
+
+
+def _pump_all(world: World, now: Instant) -> None:
+    if world.held_count:
+        for pool in list(world.pools.values()):
+            if pool.queue:
+                pump(world, now, pool)

@@ -1,0 +1,294 @@
+"""Where a request goes: price, hold, dispatch. The one place from which requests leave for instances."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isochrone.cluster.endings import refuse
+from isochrone.cluster.evidence import evidence, spread
+from isochrone.cluster.world import RETRY_AFTER_S, Flow, ModelPool, World
+from isochrone.instances.ledger import Flight
+from isochrone.kv.hashing import block_end
+from isochrone.nouns import errors
+from isochrone.nouns.commands import Dispatch
+from isochrone.nouns.decision import Try
+from isochrone.nouns.events import attempt_id
+from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
+from isochrone.scheduling.admission import shed_at
+from isochrone.scheduling.placing import cheapest, without
+from isochrone.scheduling.policies import Priced
+from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s
+from isochrone.scheduling.queue import Held, order_key
+
+TICK_NS = 20 * MILLISECOND
+"""While requests are held: pending prefill runs down between events, so the queue is looked at this often."""
+SPREAD_EVERY = 16
+"""One decision in so many has its spread of forecasts measured."""
+
+
+def place(world: World, now: Instant, flow: Flow) -> bool:
+    """Send the request to an instance or let it wait. False where the queue is full."""
+    pool = flow.pool
+    refresh(world, now, pool)
+    flow.ask.hits = hits(world, flow, pool)
+    if not pool.queue:
+        choice = choose(world, now, flow)
+        if choice is not None:
+            position, prices = choice
+            dispatch(world, now, flow, position, prices)
+            return True
+    if world.held_count >= world.settings.queue_requests_max:
+        return False
+    _hold(world, now, flow)
+    pump(world, now, pool)
+    return True
+
+
+def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
+    """The place for one request among fresh rows, or None to wait."""
+    pool, ask = flow.pool, flow.ask
+    prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred(flow))
+    position = cheapest(prices, ask.hits, world.chance)
+    if position is None or not late_binding(world, pool):
+        return None if position is None else (position, prices)
+    return _bind_late(world, now, flow, position, prices)
+
+
+def late_binding(world: World, pool: ModelPool) -> bool:
+    """Requests may be held only where it was asked for, the step model is warm, and there is a choice."""
+    return world.policy.holds and world.settings.hold and pool.warm and len(pool.members) > 1
+
+
+def _bind_late(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
+    """`HeldQueue.best` for one request and an empty queue."""
+    settings, rows = world.settings, flow.pool.rows
+    chunks = settings.hold_chunks_sheddable if flow.ask.sheddable else settings.hold_chunks
+
+    def is_open(position: int) -> bool:
+        row = rows[position]
+        facts = row.facts
+        if not facts.has_room:
+            return False
+        if facts.idle:
+            return True
+        pending_s = facts.pending_s
+        if row.head_due > now:
+            pending_s += (row.head_due - now) * 1e-9
+        return pending_s <= chunks * facts.chunk_s
+
+    if is_open(best):
+        return best, prices
+    limit = float(prices[best]) + settings.hold_slack_s
+    found, found_price = None, float("inf")
+    for position, price in enumerate(prices):
+        if price < found_price and (price <= limit or rows[position].facts.idle) and is_open(position):
+            found, found_price = position, price
+    return None if found is None else (found, prices)
+
+
+def refresh(world: World, now: Instant, pool: ModelPool) -> None:
+    """Derive the rows that events have marked, and re-price their columns of the queue."""
+    positions = pool.refresh(now, world.derive)
+    if positions and pool.queue:
+        pool.queue.reprice(pool, positions)
+
+
+def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
+    """Cached prompt tokens of the request by position; None where no member holds any."""
+    request = flow.request
+    if not request.blocks:
+        return None
+    tokens_per_byte = flow.ask.prompt_tokens / request.hashed_bytes
+    most = flow.ask.prompt_tokens - 1  # the last token is always computed
+    if len(pool.slots) >= VECTOR_FROM:
+        depths = world.index.hits_vector(request.blocks, len(world.table.by_slot))[pool.slots]
+        deepest = int(depths.max(initial=0))
+        if deepest == 0:
+            return None
+        ends = np.array([0] + [block_end(k) for k in range(deepest)])
+        vector: Sequence[int] = np.minimum((ends[depths] * tokens_per_byte).astype(np.int64), most)  # type: ignore[assignment]
+        return vector
+    few = world.index.hits(request.blocks, pool.slots)
+    if not any(few):
+        return None
+    return [min(most, int(block_end(depth - 1) * tokens_per_byte)) if depth else 0 for depth in few]
+
+
+def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Priced) -> None:
+    """Bind the request to the instance at this position: ledger, index, record, command."""
+    pool, ask, request = flow.pool, flow.ask, flow.request
+    instance, row = pool.members[position], pool.rows[position]
+    ledger = instance.ledger
+    hit = ask.hits[position] if ask.hits is not None else 0
+    ttft_s, e2e_s = forecast(ask, row, position, now)
+    flow.ordinal += 1
+    world.attempts_given += 1
+    head = ledger.head()
+    flight = Flight(
+        attempt=attempt_id(flow.relay, flow.epoch, world.attempts_given),
+        request=request.id,
+        slot=instance.slot,
+        incarnation=instance.incarnation,
+        ordinal=flow.ordinal,
+        dispatched_at=now,
+        prompt_tokens=ask.prompt_tokens,
+        uncached_tokens=ask.prompt_tokens - int(hit),
+        work_ns=int(own_work_s(ask.prompt_tokens, int(hit), row) * SECOND),
+        expected_output=int(ask.output_tokens),
+        generates=request.generates,
+        tpot_slo_s=flow.slo.tpot_s if flow.slo is not None else None,
+        batch_then=row.facts.batch,
+        context_then=ledger.context_tokens,
+        busy_then=not row.facts.idle,
+    )
+    if head is not None:
+        done = min(1.0, (now - ledger.head_since) / head.work_ns) if head.work_ns else 1.0
+        flight.tokens_ahead = ledger.waiting_tokens - int(done * head.uncached_tokens)
+    ledger.enter(flight, now)
+    if flight.tpot_slo_s is not None and instance.slack_at < 0:
+        instance.slack_at = 0
+    instance.admitted += 1
+    flow.flight, flow.instance = flight, instance
+    world.flights[flight.attempt] = flow
+    world.policy.chosen(request, pool, position)
+    if instance.life.dispatched(flight.attempt) is not None:
+        world.rebuild_pools(instance, now)
+    _record(world, now, flow, position, prices, ttft_s, e2e_s)
+    if request.blocks:
+        world.index.insert(instance.slot, request.blocks)
+        if pool.queue:
+            _rehit(world, pool, position, request.blocks[0])
+    world.touch(instance)
+    world.out.append(Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal))
+
+
+def pump(world: World, now: Instant, pool: ModelPool) -> None:
+    """Send what can be sent; refuse what has waited too long or can no longer meet its objective."""
+    expire(world, now, pool)
+    queue = pool.queue
+    while queue:
+        refresh(world, now, pool)
+        if not pool.rows:
+            return
+        if late_binding(world, pool):
+            choice = queue.best(pool, now, world.settings)
+            if choice is None:
+                return
+            held, position, prices = choice
+            flow = world.flows[held.request]
+            flow.ask.hits = queue.hits_of(held)
+        else:
+            held = queue.in_order()[0]
+            flow = world.flows[held.request]
+            flow.ask.hits = hits(world, flow, pool)
+            plain = choose(world, now, flow)
+            if plain is None:
+                return
+            position, prices = plain[0], plain[1]
+        release(world, flow)
+        dispatch(world, now, flow, position, prices)
+
+
+def release(world: World, flow: Flow) -> None:
+    """Take a held request out of its queue, wherever it goes."""
+    if flow.held_since is not None and flow.pool.queue.remove(flow.request.id) is not None:
+        flow.held_since = None
+        world.held_count -= 1
+        world.series.queued(flow.pool.model, len(flow.pool.queue))
+
+
+def expire(world: World, now: Instant, pool: ModelPool) -> None:
+    """Refuse held requests whose time is up."""
+    longest = nanoseconds(world.settings.queue_wait_s_max)
+    late = [h for h in pool.queue.entries.values() if now - h.since > longest or (h.shed_at and now > h.shed_at)]
+    for held in late:
+        flow = world.flows[held.request]
+        release(world, flow)
+        if now - held.since > longest:
+            refuse(world, now, flow, errors.queue_timeout(seconds(now - held.since), RETRY_AFTER_S))
+        else:
+            assert flow.slo is not None
+            assert flow.slo.ttft_s is not None
+            refuse(world, now, flow, errors.shed(flow.slo.ttft_s, RETRY_AFTER_S))
+
+
+def _hold(world: World, now: Instant, flow: Flow) -> None:
+    pool, ask = flow.pool, flow.ask
+    hit = ask.hits
+    least_s = min(
+        (own_work_s(ask.prompt_tokens, int(hit[i]) if hit is not None else 0, row) for i, row in enumerate(pool.rows)),
+        default=0.0,
+    )
+    decision = flow.decision
+    held = Held(
+        request=flow.request.id,
+        ask=ask,
+        since=now,
+        arrived_at=decision.arrived_at,
+        key=order_key(decision.arrived_at, flow.request.priority, least_s),
+        shed_at=shed_at(flow.slo, decision.arrived_at, least_s) if pool.warm else None,
+        barred=_barred(flow),
+        first_block=flow.request.blocks[0] if flow.request.blocks else None,
+    )
+    pool.queue.add(held, pool)
+    flow.held_since = now
+    world.held_count += 1
+    world.series.queued(pool.model, len(pool.queue))
+
+
+def _barred(flow: Flow) -> frozenset[int]:
+    """Slots where the request may not go: an attempt has failed there, or its context is too short."""
+    pool = flow.pool
+    longest = pool.longest
+    if longest is None or not pool.mixed_contexts:
+        return flow.tried
+    tokens = flow.ask.prompt_tokens
+    short = {
+        slot
+        for slot, limit in zip(pool.slots, pool.limits, strict=True)
+        if limit is not None and limit < longest and tokens > limit
+    }
+    return flow.tried | short if short else flow.tried
+
+
+def _rehit(world: World, pool: ModelPool, position: int, first_block: int) -> None:
+    """An instance has been sent a prompt: held requests that begin alike have a deeper hit there now."""
+    changed = {}
+    for held in pool.queue.entries.values():
+        if held.first_block == first_block:
+            found = hits(world, world.flows[held.request], pool)
+            if found is not None:
+                changed[held.request] = int(found[position])
+    if changed:
+        pool.queue.rehit(pool, position, changed)
+
+
+def _record(world: World, now: Instant, flow: Flow, position: int, prices: Priced, ttft_s: float, e2e_s: float) -> None:
+    decision, pool, ask = flow.decision, flow.pool, flow.ask
+    instance_id = pool.members[position].id
+    wait_s = seconds(now - decision.arrived_at) if flow.ordinal == 1 else decision.queue_wait_s
+    decision.winner = instance_id
+    decision.price_s = float(prices[position])
+    decision.forecast_ttft_s = ttft_s
+    decision.forecast_e2e_s = e2e_s
+    decision.queue_wait_s = wait_s
+    decision.tries.append(Try(instance_id, now))
+    decision.evidence = evidence(world.policy, ask, pool.rows, prices, position, now)
+    if world.shadow is not None:
+        _ask_shadow(world, now, flow)
+    if world.attempts_given % SPREAD_EVERY == 0 and flow.request.generates:
+        terms = world.policy.terms(ask, pool.rows[position], position, decision.price_s, now)
+        world.series.priced(pool.model, terms, None, spread(ask, pool.rows, now))
+    world.series.dispatched(pool.model, instance_id, flow.ordinal, wait_s)
+
+
+def _ask_shadow(world: World, now: Instant, flow: Flow) -> None:
+    """Let the shadow policy decide the same; it is recorded and nothing more."""
+    shadow, pool = world.shadow, flow.pool
+    assert shadow is not None
+    prices = shadow.prices(flow.ask, flow.request, pool, now)
+    position = cheapest(prices, flow.ask.hits, world.chance)
+    flow.decision.shadow_policy = shadow.name
+    if position is not None:
+        flow.decision.shadow_winner = pool.members[position].id
+        shadow.chosen(flow.request, pool, position)

@@ -1,0 +1,98 @@
+"""Events of clients: a request arrives, a client leaves."""
+
+from isochrone.cluster.endings import finish, refuse
+from isochrone.cluster.placement import place, release
+from isochrone.cluster.world import RETRY_AFTER_S, Flow, ModelPool, World
+from isochrone.nouns import errors
+from isochrone.nouns.commands import Abort, Record, Refuse
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.errors import ApiError
+from isochrone.nouns.events import Arrived, ClientLeft
+from isochrone.nouns.instant import Instant
+from isochrone.nouns.request import Request
+from isochrone.scheduling.admission import slo_of, too_long
+from isochrone.scheduling.price import Ask
+
+CLIENT_CLOSED = 499
+"""Status in records of a request whose client left (no such answer is ever sent)."""
+
+
+def arrived(world: World, now: Instant, event: Arrived) -> None:
+    """Estimate the request's size, find its pool, place it; or refuse it early and clearly."""
+    request = event.request
+    pool = _pool_for(world, request)
+    model = pool.model if pool is not None else request.model
+    world.series.arrived(model, request.route)
+    prompt_tokens = max(1, world.prompt_tokens.estimate(model, request.size))
+    decision = Decision(
+        request=request.id,
+        model=model,
+        path=request.path,
+        tenant=request.tenant,
+        route=request.route,
+        stream=request.stream,
+        policy=world.policy.name,
+        arrived_at=now,
+        prompt_tokens_estimate=prompt_tokens,
+        max_tokens=request.max_tokens,
+        tries=[],
+    )
+    world.remember(decision)
+    if pool is None:
+        _turn_away(world, now, request, decision, _unknown(world, request))
+        return
+    output = 0.0
+    if request.generates:
+        output = world.lengths.mean(model, request.route, request.max_tokens) * request.choices
+        decision.output_tokens_estimate = output
+    slo = slo_of(request, world.settings)
+    ask = Ask(prompt_tokens=prompt_tokens, output_tokens=output)
+    if slo is not None and slo.ttft_s is not None:
+        ask.sheddable, ask.ttft_slo_s = slo.sheddable, slo.ttft_s
+    flow = Flow(
+        request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=event.relay, epoch=event.epoch
+    )  # fmt: skip
+    world.flows[request.id] = flow
+    if not pool.members:
+        refuse(world, now, flow, errors.no_instance(model, RETRY_AFTER_S))
+    elif too_long(request.size, prompt_tokens, pool.longest):
+        assert pool.longest is not None
+        refuse(world, now, flow, errors.context_length(prompt_tokens, pool.longest))
+    elif not place(world, now, flow):
+        refuse(world, now, flow, errors.queue_full(world.settings.queue_requests_max, RETRY_AFTER_S))
+
+
+def client_left(world: World, now: Instant, event: ClientLeft) -> None:
+    """Forget a held request; abort one in flight (its Ended finishes it)."""
+    flow = world.flows.get(event.request)
+    if flow is None:
+        return
+    if flow.flight is not None:
+        world.out.append(Abort(flow.flight.attempt, "client left"))
+        return
+    release(world, flow)
+    finish(world, now, flow, "client_left", CLIENT_CLOSED)
+
+
+def _pool_for(world: World, request: Request) -> ModelPool | None:
+    if request.model:
+        pool = world.pools.get(request.model)
+        return pool if pool is not None and pool.known else None
+    served = [pool for pool in world.pools.values() if pool.known]
+    return served[0] if len(served) == 1 else None
+
+
+def _unknown(world: World, request: Request) -> ApiError:
+    known = sorted(model for model, pool in world.pools.items() if pool.known)
+    if not known and world.table.by_id:
+        return errors.no_instance(request.model, RETRY_AFTER_S)  # nobody has told its models yet
+    return errors.unknown_model(request.model, known) if request.model else errors.model_required(known)
+
+
+def _turn_away(world: World, now: Instant, request: Request, decision: Decision, error: ApiError) -> None:
+    """A request that belongs to no pool."""
+    world.series.refused(request.model, request.route, error.code)
+    decision.ended_at = now
+    decision.outcome, decision.status, decision.reason = "refused", error.status, error.code
+    world.out.append(Refuse(request.id, error))
+    world.out.append(Record(decision))

@@ -1,0 +1,135 @@
+"""What operators may see of the cluster: plain data, made when asked for."""
+
+import msgspec
+
+from isochrone.cluster.evidence import candidates
+from isochrone.cluster.world import World
+from isochrone.nouns.instant import Instant, seconds
+
+__all__ = ["InstanceView", "QueueView", "candidates", "instances", "queues"]
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance as of now. None: unknown, which is not zero."""
+
+    id: str
+    url: str
+    engine: str
+    state: str
+    weight: float
+    role: str
+    device_class: str
+    models: dict[str, int | None]
+    incarnation: int
+    slots: int | None
+    """max_num_seqs, configured or inferred."""
+    in_flight: int
+    """Our attempts on it."""
+    waiting: int
+    """Of those, before their first token."""
+    decoding: int
+    foreign_running: int
+    """Requests on it that are not ours."""
+    pending_prefill_s: float
+    pending_prefill_tokens: int
+    owed_output_tokens: int
+    context_tokens: int
+    kv_tokens: int
+    """KV tokens of our attempts."""
+    kv_usage_ratio: float | None
+    """Scrape carried on with our own deltas."""
+    kv_capacity_tokens: int | None
+    engine_running: int | None
+    engine_waiting: int | None
+    scrape_age_s: float | None
+    missing: tuple[str, ...]
+    """Metric names that were looked for and not found."""
+    level_factor: float
+    """How much slower than its class: 1 as its class."""
+    step_samples: int
+    step_s: float
+    """Learnt seconds of a step, of a token, of a KV token read."""
+    token_s: float
+    kv_s: float
+    pair_s: float
+    dispatched: int
+    misses: int
+    failures: int
+    prefix_bytes: int
+    """Prompt text that its prefix cache is taken to hold."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's queue as of now."""
+
+    model: str
+    depth: int
+    oldest_s: float
+    members: int
+    known: int
+    warm: bool
+
+
+def instances(world: World, now: Instant) -> list[InstanceView]:
+    """All instances in order of joining."""
+    seen = []
+    age_max = world.settings.scrape_age_s_max
+    for instance in world.table.by_id.values():
+        ledger, snapshot = instance.ledger, instance.snapshot
+        fresh = snapshot if instance.scrape_is_fresh(now, age_max) else None
+        step_s, token_s, kv_s, pair_s = instance.step_times.coefficients
+        seen.append(
+            InstanceView(
+                id=instance.id,
+                url=instance.spec.url,
+                engine=snapshot.engine if snapshot is not None else instance.spec.engine,
+                state=instance.life.state.value,
+                weight=instance.weight,
+                role=instance.spec.role,
+                device_class=world.table.class_name(instance),
+                models=dict(instance.models),
+                incarnation=instance.incarnation,
+                slots=instance.slots(world.settings.slots_default),
+                in_flight=ledger.in_flight,
+                waiting=len(ledger.waiting),
+                decoding=len(ledger.decoding),
+                foreign_running=instance.foreign_running(),
+                pending_prefill_s=ledger.pending_s(now),
+                pending_prefill_tokens=ledger.waiting_tokens,
+                owed_output_tokens=ledger.owed_tokens,
+                context_tokens=ledger.context_tokens,
+                kv_tokens=ledger.kv_tokens,
+                kv_usage_ratio=instance.kv_usage(now, age_max),
+                kv_capacity_tokens=snapshot.kv_capacity_tokens if snapshot is not None else None,
+                engine_running=fresh.running if fresh is not None else None,
+                engine_waiting=fresh.waiting if fresh is not None else None,
+                scrape_age_s=seconds(now - instance.scraped_at) if instance.scraped_at is not None else None,
+                missing=snapshot.missing if snapshot is not None else (),
+                level_factor=instance.level.factor,
+                step_samples=instance.step_times.samples,
+                step_s=step_s,
+                token_s=token_s,
+                kv_s=kv_s,
+                pair_s=pair_s,
+                dispatched=instance.admitted,
+                misses=instance.life.misses,
+                failures=instance.life.failures,
+                prefix_bytes=world.index.used_bytes(instance.slot),
+            )
+        )
+    return seen
+
+
+def queues(world: World, now: Instant) -> list[QueueView]:
+    """One for each model that is or was served."""
+    return [
+        QueueView(
+            model=pool.model,
+            depth=len(pool.queue),
+            oldest_s=seconds(now - min((held.since for held in pool.queue.entries.values()), default=now)),
+            members=len(pool.members),
+            known=len(pool.known),
+            warm=pool.warm,
+        )
+        for pool in world.pools.values()
+    ]

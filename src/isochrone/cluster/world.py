@@ -1,0 +1,157 @@
+"""What the handlers share: tables, indexes, models. Behind the door, never handed out."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from isochrone.access.promptsize import PromptTokens
+from isochrone.instances.ledger import Flight
+from isochrone.instances.table import Instance, InstanceTable
+from isochrone.kv.index import PrefixIndex
+from isochrone.nouns.chance import Chance
+from isochrone.nouns.commands import Command, Limits
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.instance import State
+from isochrone.nouns.instant import Instant
+from isochrone.nouns.request import PromptSize, Request, Slo
+from isochrone.nouns.settings import Settings
+from isochrone.observe.series import Series
+from isochrone.scheduling import policies
+from isochrone.scheduling.admission import RetryBudget
+from isochrone.scheduling.lengths import OutputLengths
+from isochrone.scheduling.pool import Pool
+from isochrone.scheduling.price import Ask, Row, derive
+from isochrone.scheduling.queue import HeldQueue
+
+RETRY_AFTER_S = 2
+"""What a refused client is told to wait where nothing better is known: one heartbeat."""
+
+
+class ModelPool(Pool):
+    """A pool with its queue."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.queue = HeldQueue()
+        self.longest: int | None = None
+        """Longest context of any known instance, in tokens."""
+        self.mixed_contexts = False
+        """Members differ in the longest context that they take."""
+
+
+class Flow(msgspec.Struct, gc=False, kw_only=True):
+    """One request from arrival to end."""
+
+    request: Request
+    ask: Ask
+    decision: Decision
+    pool: ModelPool
+    slo: Slo | None
+    relay: int
+    epoch: int
+    flight: Flight | None = None
+    instance: Instance | None = None
+    tried: frozenset[int] = frozenset()
+    """Slots where an attempt has failed."""
+    ordinal: int = 0
+    held_since: Instant | None = None
+
+
+class World:
+    """All state of a cluster. Handlers append to `out` what the driver has to do."""
+
+    def __init__(self, settings: Settings, chance: Chance) -> None:
+        self.settings = settings
+        self.chance = chance
+        self.out: list[Command] = []
+        self.table = InstanceTable()
+        self.pools: dict[str, ModelPool] = {}
+        self.flows: dict[str, Flow] = {}
+        """Requests that are not over."""
+        self.flights: dict[int, Flow] = {}
+        """By attempt: those that are dispatched."""
+        self.attempts_given = 0
+        self.held_count = 0
+        self.index = PrefixIndex()
+        self.lengths = OutputLengths()
+        self.prompt_tokens = PromptTokens()
+        self.series = Series()
+        self.budget = RetryBudget()
+        self.decisions: dict[str, Decision] = {}
+        """Oldest first; at most `settings.decisions_max`."""
+        self.samples_since_recentre = 0
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """New settings: policies are made anew, what was learnt stays."""
+        self.settings = settings
+        self.policy = policies.make(settings.policy, self.chance)
+        self.shadow = policies.make(settings.shadow, self.chance) if settings.shadow else None
+        self.limits = Limits(settings.connect_s, settings.first_token_s, settings.gap_s, settings.whole_s)
+
+    def derive(self, instance: Instance, now: Instant) -> Row:
+        return derive(instance, self.settings, self.lengths, now)
+
+    def rebuild_pools(self, instance: Instance, now: Instant) -> None:
+        """The instance's state, weight or class changed: its pools' members may be others now."""
+        for model in instance.models:
+            self.rebuild_pool(self.pools[model], now)
+
+    def rebuild_pool(self, pool: ModelPool, now: Instant) -> None:
+        pool.rebuild(now, self.derive, self.settings.samples_warm)
+        pool.longest = pool.longest_context()
+        pool.mixed_contexts = len(set(pool.limits)) > 1
+
+    def place_in_pools(self, instance: Instance, now: Instant) -> None:
+        """The instance joined, or serves other models now."""
+        for model, pool in self.pools.items():
+            if instance in pool.known and model not in instance.models:
+                pool.known.remove(instance)
+                self.rebuild_pool(pool, now)
+        for model in instance.models:
+            pool = self.pools.get(model) or ModelPool(model)
+            self.pools[model] = pool
+            if instance not in pool.known:
+                pool.known.append(instance)
+            self.rebuild_pool(pool, now)
+        self.series.know_models(instance.models)
+        self.set_index_capacity(instance)
+
+    def set_index_capacity(self, instance: Instance) -> None:
+        """Tell the prefix index how much prompt text the instance's KV memory can hold."""
+        capacity = instance.snapshot.kv_capacity_tokens if instance.snapshot is not None else None
+        if capacity:
+            tokens = self.prompt_tokens.estimate(min(instance.models, default=""), PromptSize(text_bytes=1 << 20))
+            self.index.set_capacity(instance.slot, capacity * (1 << 20) // max(1, tokens))
+
+    def retire_if_drained(self, instance: Instance, now: Instant) -> None:
+        """A draining instance whose last attempt has ended goes away, unless it is to stay listed."""
+        if instance.life.state is not State.DRAINING or instance.ledger.in_flight or instance.keep_when_drained:
+            return
+        instance.life.withdraw()
+        for model in instance.models:
+            pool = self.pools[model]
+            pool.known.remove(instance)
+            self.rebuild_pool(pool, now)
+        self.index.remove(instance.slot)
+        self.table.remove(instance)
+        self.series.instance_gone(instance.id)
+
+    def pools_of(self, instance: Instance) -> Iterable[ModelPool]:
+        """The pools that the instance is known in."""
+        return (self.pools[model] for model in instance.models)
+
+    def touch(self, instance: Instance) -> None:
+        """Something on the instance changed: its rows are derived anew before the next decision."""
+        for model in instance.models:
+            pool = self.pools[model]
+            position = pool.position_of(instance)
+            if position is not None:
+                pool.mark(position)
+
+    def remember(self, decision: Decision) -> None:
+        """Keep a record for explanations, and let the oldest go."""
+        decisions = self.decisions
+        decisions[decision.request] = decision
+        if len(decisions) > self.settings.decisions_max:
+            del decisions[next(iter(decisions))]

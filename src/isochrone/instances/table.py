@@ -1,0 +1,199 @@
+"""The instance table: one record an instance, found by its id or by its slot.
+
+A slot is a small integer that stands for the instance in bit masks and matrices; it is given to another instance only
+after everything about the former one is forgotten.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from isochrone.instances.ledger import Ledger
+from isochrone.instances.lifecycle import Life
+from isochrone.instances.slots import SlotGuess
+from isochrone.instances.steptime import Level, StepTimeModel
+from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
+from isochrone.nouns.instant import SECOND, Instant
+
+LEVELS_KEPT = 10_000
+FOREIGN_READINGS = 3
+"""Load of other gateways or direct clients counts once this many scrapes in a row agree on at least that much."""
+
+
+class Instance(msgspec.Struct, gc=False, kw_only=True):
+    """Everything that the core knows about one instance."""
+
+    slot: int
+    spec: InstanceSpec
+    weight: float
+    step_times: StepTimeModel
+    """Shared by the instances of a class."""
+    level: Level = msgspec.field(default_factory=Level)
+    """How slow this one is against its class, as a log."""
+    life: Life = msgspec.field(default_factory=Life)
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    slot_guess: SlotGuess = msgspec.field(default_factory=SlotGuess)
+    incarnation: int = 0
+    models: dict[str, int | None] = msgspec.field(default_factory=dict)
+    """Model name -> max_model_len (None: the engine did not say)."""
+    snapshot: Snapshot | None = None
+    scraped_at: Instant | None = None
+    foreign_readings: list[int] = msgspec.field(default_factory=list)
+    kv_offset_tokens: int = 0
+    """Scraped KV use minus what our ledger held at that moment: shared blocks, other clients, estimate errors."""
+    last_token_at: Instant | None = None
+    """Last sign of life on the data path."""
+    last_sample_at: Instant = 0
+    mean_request_s: float = 1.0
+    """Moving average of whole requests, dispatch to end."""
+    admitted: int = 0
+    """Attempts ever dispatched here."""
+    keep_when_drained: bool = False
+    slack_per_s: float = 0.0
+    slack_at: Instant = -1
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    def slots(self, default: int | None) -> int | None:
+        """max_num_seqs: configured, else inferred, else the default; None: unknown, no limit."""
+        return self.spec.slots or self.slot_guess.slots or default
+
+    def foreign_running(self) -> int:
+        """Requests on the instance that are not ours: the least of the last readings, never below zero."""
+        readings = self.foreign_readings
+        return min(readings) if len(readings) == FOREIGN_READINGS else 0
+
+    def batch(self) -> int:
+        """Decoding requests, others' included."""
+        return len(self.ledger.decoding) + self.foreign_running()
+
+    def is_idle(self) -> bool:
+        return self.ledger.in_flight == 0 and self.foreign_running() == 0
+
+    def scrape_is_fresh(self, now: Instant, age_s_max: float) -> bool:
+        return self.scraped_at is not None and now - self.scraped_at <= age_s_max * SECOND
+
+    def kv_usage(self, now: Instant, age_s_max: float) -> float | None:
+        """Share of KV memory in use: the last scrape carried on with our own deltas; None where capacity is unknown."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.kv_capacity_tokens or not self.scrape_is_fresh(now, age_s_max):
+            return None
+        used = self.ledger.kv_tokens + self.kv_offset_tokens
+        return min(1.0, max(0.0, used / snapshot.kv_capacity_tokens))
+
+    def observe(self, snapshot: Snapshot, taken_at: Instant) -> bool:
+        """Take a scrape in. Returns True where it shows that the engine was started anew."""
+        before = self.snapshot
+        restarted = before is not None and _restarted(before, snapshot)
+        if restarted:
+            self.incarnation += 1
+            self.slot_guess = SlotGuess()
+            self.foreign_readings.clear()
+        self.snapshot, self.scraped_at = snapshot, taken_at
+        self.slot_guess.observe(snapshot)
+        if snapshot.running is not None:
+            ours = self.ledger.in_flight
+            self.foreign_readings.append(max(0, snapshot.running + (snapshot.waiting or 0) - ours))
+            del self.foreign_readings[:-FOREIGN_READINGS]
+        if snapshot.kv_usage_ratio is not None and snapshot.kv_capacity_tokens:
+            scraped = round(snapshot.kv_usage_ratio * snapshot.kv_capacity_tokens)
+            self.kv_offset_tokens = scraped - self.ledger.kv_tokens
+        return restarted
+
+
+def _restarted(before: Snapshot, after: Snapshot) -> bool:
+    """A new start time, or a counter that went back."""
+    if before.started_at_unix_s is not None and after.started_at_unix_s is not None:
+        return abs(after.started_at_unix_s - before.started_at_unix_s) > 1.0
+    return any(
+        old is not None and new is not None and new < old
+        for old, new in (
+            (before.prompt_tokens, after.prompt_tokens),
+            (before.generation_tokens, after.generation_tokens),
+        )
+    )
+
+
+class InstanceTable:
+    """All instances, by id and by slot."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Instance] = {}
+        self.by_slot: list[Instance | None] = []
+        self._classes: dict[str, StepTimeModel] = {}
+        self._levels: dict[str, Mapping[str, object]] = {}
+        """Levels from a warm start, for instances that have not joined yet; at most LEVELS_KEPT."""
+
+    def add(self, spec: InstanceSpec) -> Instance:
+        """A new instance in the lowest free slot."""
+        assert spec.id not in self.by_id
+        slot = next((i for i, instance in enumerate(self.by_slot) if instance is None), len(self.by_slot))
+        instance = Instance(
+            slot=slot,
+            spec=spec,
+            weight=spec.weight,
+            step_times=self.class_model(class_of(spec, None)),
+            models=dict.fromkeys(spec.models, spec.max_model_len),
+        )
+        kept = self._levels.pop(spec.id, None)
+        if kept is not None:
+            instance.level.restore(kept)
+        if slot == len(self.by_slot):
+            self.by_slot.append(instance)
+        else:
+            self.by_slot[slot] = instance
+        self.by_id[spec.id] = instance
+        return instance
+
+    def remove(self, instance: Instance) -> None:
+        """Forget an instance; its slot is free again."""
+        assert instance.ledger.in_flight == 0
+        del self.by_id[instance.id]
+        self.by_slot[instance.slot] = None
+
+    def at(self, slot: int) -> Instance:
+        instance = self.by_slot[slot]
+        assert instance is not None
+        return instance
+
+    def class_model(self, name: str) -> StepTimeModel:
+        """The step-time model of a class, made at first sight."""
+        model = self._classes.get(name)
+        if model is None:
+            model = self._classes[name] = StepTimeModel()
+        return model
+
+    def classes(self) -> dict[str, StepTimeModel]:
+        return self._classes
+
+    def class_name(self, instance: Instance) -> str:
+        return class_of(instance.spec, instance)
+
+    def remember_level(self, instance_id: str, learned: Mapping[str, object]) -> None:
+        """A level from a warm start, for the instance of that name, now or when it joins."""
+        instance = self.by_id.get(instance_id)
+        if instance is not None:
+            instance.level.restore(learned)
+        elif len(self._levels) < LEVELS_KEPT:
+            self._levels[instance_id] = learned
+
+    def classify(self, instance: Instance) -> None:
+        """Put the instance into the class that its spec and last scrape say."""
+        instance.step_times = self.class_model(class_of(instance.spec, instance))
+
+
+def class_of(spec: InstanceSpec, instance: Instance | None) -> str:
+    """Configured label, else model + engine + KV size: engines that are alike in these share a step-time model."""
+    if spec.device_class:
+        return spec.device_class
+    if instance is None or instance.snapshot is None:
+        return "unknown"
+    model = min(instance.models, default="")
+    return f"{model}/{instance.snapshot.engine}/{instance.snapshot.kv_capacity_tokens or 0}"
+
+
+def card_lengths(cards: tuple[ModelCard, ...]) -> dict[str, int | None]:
+    """Model name -> longest context of an engine's model list."""
+    return {card.name: card.max_model_len for card in cards}

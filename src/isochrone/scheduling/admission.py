@@ -1,0 +1,61 @@
+"""What is refused, and when: only what cannot be served at all, or carries an SLO that says it may be shed."""
+
+from isochrone.nouns.instant import Instant, nanoseconds
+from isochrone.nouns.request import PromptSize, Request, Slo
+from isochrone.nouns.settings import Settings
+
+ESTIMATE_DOUBT = 2.0
+"""An estimated prompt is refused as too long only beyond this factor: nearer to the limit the engine, which can count,
+decides."""
+
+
+def slo_of(request: Request, settings: Settings) -> Slo | None:
+    """The request's own objective, else its model's, its route's, the default."""
+    if request.slo is not None:
+        return request.slo
+    by_model, by_route = settings.slo_by_model, settings.slo_by_route
+    if by_model and request.model in by_model:
+        return by_model[request.model]
+    if by_route and request.route in by_route:
+        return by_route[request.route]
+    return settings.slo
+
+
+def too_long(size: PromptSize, prompt_tokens: int, longest_context: int | None) -> bool:
+    """Whether the prompt fits no instance of its model, beyond the doubt of an estimate."""
+    if longest_context is None or prompt_tokens <= longest_context:
+        return False
+    exact = size.text_bytes == 0 and size.cjk_bytes == 0 and size.images == 0
+    return exact or prompt_tokens > ESTIMATE_DOUBT * longest_context
+
+
+def shed_at(slo: Slo | None, arrived_at: Instant, least_work_s: float) -> Instant | None:
+    """When a sheddable request's TTFT target can no longer be met, even by an idle instance; None: never shed."""
+    if slo is None or not slo.sheddable or slo.ttft_s is None:
+        return None
+    return arrived_at + nanoseconds(slo.ttft_s - least_work_s)
+
+
+class RetryBudget:
+    """Retries cost the pool the prompt again, so they are paid in prompt tokens: a share of what is dispatched, plus a
+    trickle so that a quiet gateway can retry at all, saved up to a limit."""
+
+    def __init__(self) -> None:
+        self._tokens: float | None = None
+        self._at: Instant = 0
+
+    def earn(self, settings: Settings, now: Instant, dispatched_tokens: int) -> None:
+        """A first attempt of so many prompt tokens was dispatched."""
+        saved = settings.retry_tokens_max if self._tokens is None else self._tokens
+        saved += settings.retry_ratio * dispatched_tokens + settings.retry_tokens_per_s * (now - self._at) * 1e-9
+        self._tokens = min(saved, settings.retry_tokens_max)
+        self._at = now
+
+    def spend(self, settings: Settings, now: Instant, tokens: int) -> bool:
+        """Pay for one retry; False where the budget does not reach."""
+        self.earn(settings, now, 0)
+        assert self._tokens is not None
+        if self._tokens < tokens:
+            return False
+        self._tokens -= tokens
+        return True

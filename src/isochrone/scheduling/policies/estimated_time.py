@@ -1,0 +1,57 @@
+"""The textbook's estimate of when a request would be done, term by term.
+
+    queue_len * avg_req_time + prompt/prefill_tps + max_tokens/decode_tps
+        + max(0, kv_used - 0.8) * 100 + slow_score * 50
+
+The last two are penalties without a unit. Unhealthy and slot-less instances are skipped. It is here to be compared
+with: it counts the client's max_tokens as output, knows no prefix cache and queues by count.
+"""
+
+from typing import ClassVar
+
+from isochrone.nouns.chance import Chance
+from isochrone.nouns.instant import Instant
+from isochrone.nouns.request import Request
+from isochrone.scheduling.policies.base import NEVER, Priced
+from isochrone.scheduling.pool import Pool
+from isochrone.scheduling.price import Ask, Row
+
+KV_FREE_RATIO = 0.8
+KV_PENALTY = 100.0
+SLOW_PENALTY = 50.0
+
+
+class EstimatedTime:
+    """The formula above; `slow_score` is how much longer than its class an instance takes (0: as its class)."""
+
+    name: ClassVar[str] = "estimated-time"
+    summary: ClassVar[str] = "the textbook's estimated completion time"
+    holds: ClassVar[bool] = False
+
+    def __init__(self, chance: Chance) -> None:
+        pass
+
+    def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
+        output = request.max_tokens if request.max_tokens is not None else ask.output_tokens
+        return [
+            sum(_terms(ask.prompt_tokens, output, row).values()) if row.facts.has_slot else NEVER for row in pool.rows
+        ]
+
+    def chosen(self, request: Request, pool: Pool, position: int) -> None:
+        return None
+
+    def terms(self, ask: Ask, row: Row, position: int, price: float, now: Instant) -> dict[str, float]:
+        known = _terms(ask.prompt_tokens, 0.0, row)
+        known["decode"] = price - sum(known.values())
+        return known
+
+
+def _terms(prompt_tokens: int, output_tokens: float, row: Row) -> dict[str, float]:
+    facts = row.facts
+    return {
+        "queue": facts.running * facts.mean_request_s,
+        "prefill": prompt_tokens / facts.prefill_tokens_per_s,
+        "decode": output_tokens / facts.decode_tokens_per_s,
+        "kv_penalty": max(0.0, (facts.kv_usage_ratio or 0.0) - KV_FREE_RATIO) * KV_PENALTY,
+        "slow_penalty": max(0.0, facts.level_factor - 1.0) * SLOW_PENALTY,
+    }

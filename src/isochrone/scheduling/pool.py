@@ -1,0 +1,86 @@
+"""A pool: the instances that take one model's requests, with their price rows.
+
+Rows are derived lazily: an event on an instance marks its position; the next decision derives what is marked.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from isochrone.instances.table import Instance
+from isochrone.nouns.instant import Instant
+from isochrone.scheduling.price import COLUMNS, VECTOR_FROM, Row
+
+Derive = Callable[[Instance, Instant], Row]
+
+
+class Pool:
+    """Members that may take requests now, and their rows. `known`: every instance of the model, in any state."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.known: list[Instance] = []
+        self.members: list[Instance] = []
+        self.rows: list[Row] = []
+        self.slots: list[int] = []
+        self.limits: list[int | None] = []
+        """Longest context of each member for this model, in tokens."""
+        self.matrix: np.ndarray | None = None
+        """COLUMNS x members, from VECTOR_FROM members up."""
+        self.version = 0
+        """Counts changes of membership."""
+        self.warm = False
+        """The step model of every member's class has its first samples."""
+        self._marked: set[int] = set()
+        self._positions: dict[int, int] = {}
+
+    def position_of(self, instance: Instance) -> int | None:
+        """Where the instance stands among the members; None where it takes nothing now."""
+        return self._positions.get(instance.slot)
+
+    def rebuild(self, now: Instant, derive: Derive, samples_warm: int) -> None:
+        """Membership or a member's state changed."""
+        ready = [instance for instance in self.known if instance.life.placeable and instance.weight > 0]
+        for second_best in ("last_resort", "fail_open"):
+            if not ready:
+                ready = [
+                    instance for instance in self.known if getattr(instance.life, second_best) and instance.weight > 0
+                ]
+        self.members = ready
+        self.slots = [instance.slot for instance in ready]
+        self._positions = {slot: position for position, slot in enumerate(self.slots)}
+        self.limits = [instance.models.get(self.model) for instance in ready]
+        self.rows = [derive(instance, now) for instance in ready]
+        self.matrix = None
+        if len(ready) >= VECTOR_FROM:
+            self.matrix = np.array([row[1 : COLUMNS + 1] for row in self.rows], dtype=np.float64).T.copy()
+        self._marked.clear()
+        self.version += 1
+        self.warm_up(samples_warm)
+
+    def mark(self, position: int) -> None:
+        """Something on this member changed."""
+        self._marked.add(position)
+
+    def refresh(self, now: Instant, derive: Derive) -> Sequence[int]:
+        """Derive the marked rows anew; returns their positions."""
+        marked = self._marked
+        if not marked:
+            return ()
+        positions = sorted(marked) if len(marked) > 1 else list(marked)
+        marked.clear()
+        for position in positions:
+            row = self.rows[position] = derive(self.members[position], now)
+            if self.matrix is not None:
+                self.matrix[:, position] = row[1 : COLUMNS + 1]
+        return positions
+
+    def longest_context(self) -> int | None:
+        """The longest context that any known instance offers; None where one of them did not say."""
+        lengths = [instance.models.get(self.model) for instance in self.known]
+        known = [length for length in lengths if length is not None]
+        return max(known) if known and len(known) == len(lengths) else None
+
+    def warm_up(self, samples_warm: int) -> None:
+        """Look whether the pool may price by its step models."""
+        self.warm = bool(self.members) and all(instance.step_times.samples >= samples_warm for instance in self.members)

@@ -1,0 +1,324 @@
+"""The equal-cost price of a request on an instance, in seconds.
+
+The step model of a class says how long one engine step takes: a + b*(B + n) + k*K, plus q for each attention pair,
+with B decoding requests, n prefill tokens and K tokens of KV read. From it, for a request with n prompt tokens of
+which u are not cached on the instance, and o expected output tokens:
+
+    over  = (a + k*K + b*B) / (chunk - B)      what the others' decoding costs for each prefilled token
+    w     = u*(b + over) + q*u*(n - u/2)       own prefill work
+    price = (Q + f*(w*(1 + W + w_f + ext) + o*step)) / weight + kv
+
+Q: pending prefill, in seconds, with the progress of the head taken off. f = exp(level): how slow the instance is
+against its class. W: requests waiting there, each delayed by w. w_f: a saturated pool pays for each second of work
+through all later arrivals. ext: the delay that decoding requests suffer, as a share of their TPOT slack where
+they carry an SLO, else 0.07 a request. kv: a soft price near full KV memory.
+
+The price ranks. `forecast` is what the price is not: unweighted seconds to the first and to the last token.
+
+Until a pool has its first samples the price is the least pending work (`cold_price`).
+
+What an instance contributes is derived once, when something on it changes, into an immutable `Row`; a decision only
+multiplies. Below `VECTOR_FROM` instances a plain loop is quicker than numpy, above it numpy; both give the same.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from isochrone.instances.table import Instance
+from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling.lengths import OutputLengths
+
+VECTOR_FROM = 64
+"""Instances from which numpy beats a loop."""
+IMPOSED_PLAIN = 0.07
+IMPOSED_SHEDDABLE = 0.1
+"""Delay imposed on one decoding request for each second of prefill, in seconds that count."""
+SLACK_FLOOR_S = 0.3
+SLACK_MIN_S = 0.05
+SLACK_AGE_NS = 100 * MILLISECOND
+SLACK_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+OWED_TOKEN_S = 0.0005
+"""Cold price of one output token still owed: a decode step of some 15 ms shared by some 30 requests."""
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What a row was derived from, for explanations and for the policies that count requests."""
+
+    id: str
+    slot: int
+    running: int
+    """Requests in flight, others' included."""
+    waiting: int
+    batch: int
+    pending_s: float
+    """Pending prefill behind the head of the line."""
+    head_due: Instant
+    step_s: float
+    level_factor: float
+    weight: float
+    kv_usage_ratio: float | None
+    kv_price_s: float
+    slots: int | None
+    has_slot: bool
+    idle: bool
+    below_kv_limit: bool
+    last_resort: bool
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    """Of one stream."""
+    spare_tokens: int
+    """Tokens of a step's budget left for prefill."""
+    mean_request_s: float
+    """Moving average of whole requests on this instance."""
+    chunk_s: float
+    """Time that one full chunk of prefill takes here now."""
+
+    @property
+    def has_room(self) -> bool:
+        return self.has_slot and self.below_kv_limit
+
+
+class Row(NamedTuple):
+    """One instance's side of every price. Immutable, so that a decision record may keep it."""
+
+    slot: int
+    base_s: float
+    """Pending prefill behind the head, over the weight, plus the KV price."""
+    share: float
+    """1 / weight."""
+    head_due: Instant
+    factor: float
+    """Level factor / weight: what own terms are multiplied by."""
+    token_s: float
+    pair_s: float
+    plain: float
+    """1 + W + w_f + ext for traffic that may not be shed."""
+    sheddable: float
+    """The same for sheddable traffic, without the slack term."""
+    slack_per_s: float
+    step_s: float
+    cold_s: float
+    facts: Facts
+
+
+COLUMNS = 11
+"""Leading numbers of a Row that a price matrix holds: slot is left out, base_s .. cold_s."""
+
+
+class Ask(msgspec.Struct, gc=False, kw_only=True):
+    """A request as the price sees it."""
+
+    prompt_tokens: int
+    output_tokens: float
+    hits: Sequence[int] | None = None
+    """Cached prompt tokens by row; None: none anywhere."""
+    sheddable: bool = False
+    ttft_slo_s: float = 0.0
+
+
+def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: Instant) -> Row:
+    """The instance's row as of now. Called when something on the instance changed."""
+    ledger = instance.ledger
+    foreign = instance.foreign_running()
+    batch = len(ledger.decoding) + foreign
+    waiting = len(ledger.waiting)
+    step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
+    context = ledger.context_tokens
+    if foreign and ledger.decoding:
+        context += foreign * context // len(ledger.decoding)
+    weight = instance.weight
+    level = instance.level.factor
+    share = 1.0 / weight if weight > 0 else float("inf")
+    chunk = settings.chunk_tokens
+    spare = max(chunk - batch, chunk // 8)
+    step_s = step_base + token_s * (batch + 1) + kv_s * context
+    over = step_s / spare
+    head = ledger.head()
+    behind_s, head_due = ledger.waiting_ns / SECOND, 0
+    if head is not None:
+        behind_s -= head.work_ns / SECOND
+        head_due = ledger.head_since + head.work_ns
+    usage = instance.kv_usage(now, settings.scrape_age_s_max)
+    kv_price = 0.0
+    if usage is not None and usage > settings.kv_soft_ratio:
+        kv_price = settings.kv_soft_price_s * (usage - settings.kv_soft_ratio)
+    slots = instance.spec.slots or instance.slot_guess.slots or settings.slots_default
+    running = waiting + batch
+    if instance.slack_at >= 0 and now - instance.slack_at > SLACK_AGE_NS:
+        _refresh_slack(instance, step_s * level, lengths, now)
+    imposed_waiting = 1.0 + waiting
+    facts = Facts(
+        instance.spec.id,
+        instance.slot,
+        running,
+        waiting,
+        batch,
+        behind_s,
+        head_due,
+        step_s,
+        level,
+        weight,
+        usage,
+        kv_price,
+        slots,
+        slots is None or running < slots,
+        running == 0,
+        usage is None or usage <= settings.kv_hard_ratio or running == 0,
+        instance.life.last_resort,
+        1.0 / ((token_s + over) * level),
+        1.0 / (step_s * level),
+        spare,
+        instance.mean_request_s,
+        chunk * (token_s + over) * level,
+    )
+    mean_owed = ledger.owed_tokens / ledger.in_flight if ledger.in_flight else 0.0
+    cold_s = behind_s + OWED_TOKEN_S * (ledger.owed_tokens + foreign * mean_owed)
+    return Row(
+        instance.slot,
+        behind_s * share + kv_price,
+        share,
+        head_due,
+        level * share,
+        token_s + over,
+        pair_s,
+        imposed_waiting + settings.work_price + IMPOSED_PLAIN * batch,
+        imposed_waiting + settings.work_price_sheddable + IMPOSED_SHEDDABLE * batch,
+        instance.slack_per_s,
+        step_s,
+        cold_s * share + kv_price,
+        facts,
+    )
+
+
+def _refresh_slack(instance: Instance, step_s: float, lengths: OutputLengths, now: Instant) -> None:
+    """Sum over decoding requests with a TPOT target of the mean of 1/slack over quantiles of what they still have to
+    say: the share of its budget that a second of delay takes from each. Kept for 100 ms."""
+    total = 0.0
+    for flight in instance.ledger.decoding.values():
+        target = flight.tpot_slo_s
+        if target is None or flight.first_token_at is None:
+            continue
+        so_far = flight.output_tokens
+        spent_s = (now - flight.first_token_at) / SECOND
+        left = lengths.remaining_quantiles(so_far, SLACK_QUANTILES)
+        for tokens in left:
+            slack = target * (so_far + tokens) - spent_s - tokens * step_s
+            if slack > SLACK_MIN_S:
+                total += 1.0 / (max(SLACK_FLOOR_S, slack) * len(SLACK_QUANTILES))
+    instance.slack_per_s = total
+    instance.slack_at = now
+
+
+def equal_cost(ask: Ask, rows: Sequence[Row], now: Instant) -> list[float]:
+    """Price on each row, in seconds; plain loop."""
+    n, output = ask.prompt_tokens, ask.output_tokens
+    hits = ask.hits
+    shed, ttft = ask.sheddable, ask.ttft_slo_s
+    prices = []
+    position = 0
+    u = n
+    for _, base, share, due, factor, token_s, pair_s, plain, sheddable, slack, step_s, _, _ in rows:
+        if hits is not None:
+            u = n - hits[position]
+            position += 1
+        work = u * (token_s + pair_s * (n - 0.5 * u))
+        weight = sheddable + ttft * slack if shed else plain
+        price = base + factor * (work * weight + output * step_s)
+        if due > now:
+            price += share * (due - now) * 1e-9
+        prices.append(price)
+    return prices
+
+
+def equal_cost_matrix(ask: Ask, matrix: np.ndarray, now: Instant) -> np.ndarray:
+    """The same over a matrix of rows (COLUMNS x instances)."""
+    base, share, due, factor, token_s, pair_s, plain, sheddable, slack, step_s, _ = matrix
+    n = float(ask.prompt_tokens)
+    u = n if ask.hits is None else n - np.asarray(ask.hits, dtype=np.float64)
+    work = u * (token_s + pair_s * (n - 0.5 * u))
+    weight = sheddable + ask.ttft_slo_s * slack if ask.sheddable else plain
+    head = share * np.maximum(due - float(now), 0.0) * 1e-9
+    price: np.ndarray = base + factor * (work * weight + ask.output_tokens * step_s) + head
+    return price
+
+
+def cold(ask: Ask, rows: Sequence[Row], now: Instant) -> list[float]:
+    """Least pending work, in seconds: before the step model has been learnt. Own cached tokens still count."""
+    n, hits = ask.prompt_tokens, ask.hits
+    prices = []
+    for position, row in enumerate(rows):
+        u = n - hits[position] if hits is not None else n
+        price = row.cold_s + u * row.token_s
+        if row.head_due > now:
+            price += row.share * (row.head_due - now) * 1e-9
+        prices.append(price)
+    return prices
+
+
+def cold_matrix(ask: Ask, matrix: np.ndarray, now: Instant) -> np.ndarray:
+    """The same over a matrix of rows."""
+    n = float(ask.prompt_tokens)
+    u = n if ask.hits is None else n - np.asarray(ask.hits, dtype=np.float64)
+    price: np.ndarray = matrix[10] + u * matrix[4] + matrix[1] * np.maximum(matrix[2] - float(now), 0.0) * 1e-9
+    return price
+
+
+def own_work_s(prompt_tokens: int, hit: int, row: Row) -> float:
+    """w: own prefill work on the instance, its slowness included."""
+    u = prompt_tokens - hit
+    return u * (row.token_s + row.pair_s * (prompt_tokens - 0.5 * u)) * row.facts.level_factor
+
+
+def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, float]:
+    """Unweighted seconds from now to the first and to the last token on the row's instance.
+
+    A busy engine is half way through a step on average; a prompt takes at least one step of its own.
+    """
+    facts = row.facts
+    hit = ask.hits[position] if ask.hits is not None else 0
+    u = ask.prompt_tokens - hit
+    step = row.step_s * facts.level_factor
+    queue = facts.pending_s + max(0, row.head_due - now) * 1e-9
+    partial_step = max(0.0, 1.0 - u / facts.spare_tokens) * step
+    residual = 0.5 * step if facts.running else 0.0
+    ttft = queue + residual + own_work_s(ask.prompt_tokens, hit, row) + partial_step
+    return ttft, ttft + max(0.0, ask.output_tokens - 1.0) * step
+
+
+def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:
+    """The price of one row taken apart; the terms sum to the price. Not on the hot path."""
+    facts = row.facts
+    n = ask.prompt_tokens
+    u = n - (ask.hits[position] if ask.hits is not None else 0)
+    work = row.factor * u * (row.token_s + row.pair_s * (n - 0.5 * u))
+    if ask.sheddable:
+        decoding = IMPOSED_SHEDDABLE * facts.batch + ask.ttft_slo_s * row.slack_per_s
+        pool = row.sheddable - 1.0 - facts.waiting - IMPOSED_SHEDDABLE * facts.batch
+    else:
+        decoding = IMPOSED_PLAIN * facts.batch
+        pool = row.plain - 1.0 - facts.waiting - IMPOSED_PLAIN * facts.batch
+    return {
+        "pending_prefill": facts.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9,
+        "own_prefill": work,
+        "own_decode": row.factor * ask.output_tokens * row.step_s,
+        "imposed_on_waiting": work * facts.waiting,
+        "imposed_on_decoding": work * decoding,
+        "imposed_on_later": work * pool,
+        "kv_pressure": facts.kv_price_s,
+    }
+
+
+def cold_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:
+    """The cold price taken apart."""
+    u = ask.prompt_tokens - (ask.hits[position] if ask.hits is not None else 0)
+    pending = row.facts.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9
+    return {
+        "pending_prefill": pending,
+        "pending_decode": row.cold_s - row.facts.pending_s * row.share - row.facts.kv_price_s,
+        "own_prefill": u * row.token_s,
+        "kv_pressure": row.facts.kv_price_s,
+    }

@@ -1,0 +1,220 @@
+"""The late-binding queue of one pool: requests that wait in the gateway until a good place is free.
+
+A request bound at once is bound at the worst-informed moment. Held here it can still go to the instance that comes
+free first, or that holds its prefix. Each held request has a lane, each instance a position; the static part of every
+price stands in a matrix lanes x positions, and an event on one instance re-prices only its column.
+
+`best` looks at the whole queue. By key (arrival + 0.5 s + 3 * min(own work, 2 s), within priority): short work goes a
+little ahead, nothing waits for ever. A request goes
+  - to its cheapest instance, if that is idle or its pending prefill is short enough, else
+  - to the cheapest instance that is, if it costs at most `hold_slack_s` more or is idle, else
+  - nowhere yet; it never blocks others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling.pool import Pool
+from isochrone.scheduling.price import Ask, Row
+
+KEY_BASE_S = 0.5
+KEY_WORK = 3.0
+KEY_WORK_S_MAX = 2.0
+PRIORITY_S = 1e9
+"""Far more than any wait: a priority class goes wholly before the next."""
+FIRST_LANES = 16
+
+
+class Held(msgspec.Struct, gc=False, kw_only=True):
+    """One waiting request."""
+
+    request: str
+    ask: Ask
+    since: Instant
+    arrived_at: Instant
+    key: float
+    shed_at: Instant | None = None
+    """From here on the TTFT objective cannot be met: refuse (sheddable requests only)."""
+    barred: frozenset[int] = frozenset()
+    """Slots where it may not go (tried before, or context too short)."""
+    first_block: int | None = None
+    lane: int = -1
+
+
+def order_key(arrived_at: Instant, priority: int, least_work_s: float) -> float:
+    """Smaller goes first; seconds."""
+    due_s = arrived_at / SECOND + KEY_BASE_S + KEY_WORK * min(least_work_s, KEY_WORK_S_MAX)
+    return due_s - priority * PRIORITY_S
+
+
+class HeldQueue:
+    """Held requests of one pool and the matrix of their prices."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Held] = {}
+        self._lanes: list[Held | None] = []
+        self._free: list[int] = []
+        self._barred: set[int] = set()
+        """Lanes of requests that may not go everywhere."""
+        self._positions = 0
+        self._version = -1
+        self._tokens = self._output = self._ttft = self._key = np.empty(0)
+        self._sheddable = np.empty(0, dtype=bool)
+        self._hits = self._static = np.empty((0, 0))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, held: Held, pool: Pool) -> None:
+        """Let a request wait. The pool's rows must be fresh."""
+        self._fit(pool)
+        if not self._free:
+            self._grow()
+        lane = self._free.pop()
+        held.lane = lane
+        self._lanes[lane] = held
+        self.entries[held.request] = held
+        if held.barred:
+            self._barred.add(lane)
+        self._fill(lane, held, pool)
+
+    def remove(self, request: str) -> Held | None:
+        """Take a request out, wherever it goes."""
+        held = self.entries.pop(request, None)
+        if held is not None:
+            self._lanes[held.lane] = None
+            self._free.append(held.lane)
+            self._barred.discard(held.lane)
+            self._static[held.lane, :] = np.inf
+            self._key[held.lane] = np.inf
+        return held
+
+    def reprice(self, pool: Pool, positions: Iterable[int]) -> None:
+        """The rows of these positions changed."""
+        if not self.entries:
+            return
+        if self._fit(pool):
+            return
+        for position in positions:
+            self._price_column(position, pool.rows[position])
+
+    def rehit(self, pool: Pool, position: int, hits: dict[str, int]) -> None:
+        """Cached tokens of these requests on this position changed."""
+        if self._fit(pool):
+            return
+        for request, tokens in hits.items():
+            self._hits[self.entries[request].lane, position] = tokens
+        self._price_column(position, pool.rows[position])
+
+    def best(self, pool: Pool, now: Instant, settings: Settings) -> Choice | None:
+        """The request to send next and where, or None. The pool's rows must be fresh and re-priced."""
+        if not self.entries:
+            return None
+        self._fit(pool)
+        pending = np.array([row.facts.pending_s + max(0, row.head_due - now) * 1e-9 for row in pool.rows])
+        room = np.array([row.facts.has_room for row in pool.rows])
+        idle = np.array([row.facts.idle for row in pool.rows])
+        chunk_s = np.array([row.facts.chunk_s for row in pool.rows])
+        open_plain = room & (idle | (pending <= settings.hold_chunks * chunk_s))
+        open_sheddable = room & (idle | (pending <= settings.hold_chunks_sheddable * chunk_s))
+        if not (open_plain.any() or open_sheddable.any()):
+            return None
+        head = np.array([row.share * max(0, row.head_due - now) * 1e-9 for row in pool.rows])
+        price = self._static + head
+        open_now = np.where(self._sheddable[:, None], open_sheddable, open_plain)
+        open_price = np.where(open_now, price, np.inf)
+        best_open = open_price.min(axis=1)
+        idle_fits = (np.isfinite(price) & (idle & room)).any(axis=1)
+        goes = np.isfinite(best_open) & ((best_open <= price.min(axis=1) + settings.hold_slack_s) | idle_fits)
+        if not goes.any():
+            return None
+        lane = int(np.where(goes, self._key, np.inf).argmin())
+        held = self._lanes[lane]
+        assert held is not None
+        return held, int(open_price[lane].argmin()), price[lane]
+
+    def in_order(self) -> list[Held]:
+        """Everything held, by key."""
+        return sorted(self.entries.values(), key=_by_key)
+
+    def hits_of(self, held: Held) -> list[int]:
+        """Cached tokens by position, as last counted."""
+        return [int(tokens) for tokens in self._hits[held.lane]]
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _fit(self, pool: Pool) -> bool:
+        """Rebuild everything where the pool's membership has changed; True if so."""
+        if self._version == pool.version:
+            return False
+        self._version = pool.version
+        self._positions = len(pool.rows)
+        lanes = len(self._lanes)
+        self._hits = np.zeros((lanes, self._positions))
+        self._static = np.full((lanes, self._positions), np.inf)
+        for held in self.entries.values():
+            held.ask.hits = None  # positions mean other instances now; the caller counts hits anew where it matters
+            self._fill(held.lane, held, pool)
+        return True
+
+    def _grow(self) -> None:
+        old = len(self._lanes)
+        new = max(FIRST_LANES, 2 * old)
+        self._lanes += [None] * (new - old)
+        self._free = list(range(new - 1, old - 1, -1))
+
+        def longer(column: np.ndarray, fill: float) -> np.ndarray:
+            grown = np.full((new, *column.shape[1:]), fill, dtype=column.dtype)
+            grown[:old] = column
+            return grown
+
+        self._tokens, self._output = longer(self._tokens, 0), longer(self._output, 0)
+        self._ttft, self._key = longer(self._ttft, 0), longer(self._key, np.inf)
+        self._sheddable = longer(self._sheddable, False)
+        self._hits, self._static = longer(self._hits, 0), longer(self._static, np.inf)
+
+    def _fill(self, lane: int, held: Held, pool: Pool) -> None:
+        ask = held.ask
+        self._tokens[lane], self._output[lane] = ask.prompt_tokens, ask.output_tokens
+        self._ttft[lane], self._key[lane] = ask.ttft_slo_s, held.key
+        self._sheddable[lane] = ask.sheddable
+        self._hits[lane, :] = 0 if ask.hits is None else np.asarray(ask.hits)
+        for position, row in enumerate(pool.rows):
+            self._static[lane, position] = self._price(slice(lane, lane + 1), position, row)[0]
+            if row.slot in held.barred:
+                self._static[lane, position] = np.inf
+
+    def _price_column(self, position: int, row: Row) -> None:
+        column = self._price(slice(None), position, row)
+        column[np.isinf(self._key)] = np.inf  # free lanes
+        for lane in self._barred:
+            held = self._lanes[lane]
+            if held is not None and row.slot in held.barred:
+                column[lane] = np.inf
+        self._static[:, position] = column
+
+    def _price(self, lanes: slice, position: int, row: Row) -> np.ndarray:
+        """`price.equal_cost` for many requests on one row, without the head's remaining time."""
+        tokens = self._tokens[lanes]
+        u = tokens - self._hits[lanes, position]
+        work = u * (row.token_s + row.pair_s * (tokens - 0.5 * u))
+        sheddable = row.sheddable + self._ttft[lanes] * row.slack_per_s
+        weight = np.where(self._sheddable[lanes], sheddable, row.plain)
+        price: np.ndarray = row.base_s + row.factor * (work * weight + self._output[lanes] * row.step_s)
+        if not row.facts.below_kv_limit:
+            price = np.full_like(price, np.inf)
+        return price
+
+
+def _by_key(held: Held) -> float:
+    return held.key
+
+
+Choice = tuple[Held, int, Sequence[float] | np.ndarray]
+"""Request, position of the winner, and its price on every position."""
