@@ -50,9 +50,8 @@ def list_profiles(as_json: bool) -> str:
     lines = [f"{'PROFILE':<20}{'STEP':>8}{'KV TOKENS':>12}{'SEQUENCES':>11}{'CONTEXT':>9}  ABOUT"]
     for one in PROFILES.values():
         step_ms = one.step.seconds(1, 512, 0) * 1e3
-        lines.append(
-            f"{one.name:<20}{step_ms:>5.1f} ms{one.kv_tokens:>12}{one.max_num_seqs:>11}{one.max_model_len:>9}  {one.about}"
-        )
+        sizes = f"{one.kv_tokens:>12}{one.max_num_seqs:>11}{one.max_model_len:>9}"
+        lines.append(f"{one.name:<20}{step_ms:>5.1f} ms{sizes}  {one.about}")
     lines.append("STEP: one decode step of a single sequence with 512 tokens of context.")
     return "\n".join(lines)
 
@@ -67,21 +66,75 @@ def write_ready_file(path: str, urls: list[str]) -> None:
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=9001, show_default=True, type=click.IntRange(0, 65535), help="Port of the first instance; 0: free ports.")  # fmt: skip
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="Instances, on consecutive ports.")  # fmt: skip
-@click.option("--profile", default="h100-8b", show_default=True, type=click.Choice(sorted(PROFILES)), help="Model and device whose step times are used.")  # fmt: skip
+@click.option(
+    "--port",
+    default=9001,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port of the first instance; 0: free ports.",
+)
+@click.option(
+    "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="Instances, on consecutive ports."
+)
+@click.option(
+    "--profile",
+    default="h100-8b",
+    show_default=True,
+    type=click.Choice(sorted(PROFILES)),
+    help="Model and device whose step times are used.",
+)
 @click.option("--model", default="emulated", show_default=True, help="Name of the model served.")
-@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="2: everything takes half the time.")  # fmt: skip
-@click.option("--slowdown", default=1.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="2.5: every step takes 2.5 times as long.")  # fmt: skip
-@click.option("--slow", multiple=True, metavar="INDEX:FACTOR", help="Slow down one instance more, counted from 0; repeatable.")  # fmt: skip
+@click.option(
+    "--speed",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="2: everything takes half the time.",
+)
+@click.option(
+    "--slowdown",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="2.5: every step takes 2.5 times as long.",
+)
+@click.option(
+    "--slow", multiple=True, metavar="INDEX:FACTOR", help="Slow down one instance more, counted from 0; repeatable."
+)
 @click.option("--max-num-seqs", type=click.IntRange(min=1), help="Most sequences in a step, instead of the profile's.")
-@click.option("--kv-tokens", type=click.IntRange(min=64), help="Tokens that the KV cache holds, instead of the profile's.")  # fmt: skip
+@click.option(
+    "--kv-tokens", type=click.IntRange(min=64), help="Tokens that the KV cache holds, instead of the profile's."
+)
 @click.option("--chunk", type=click.IntRange(min=1), help="Most tokens in a step, instead of the profile's.")
 @click.option("--max-model-len", type=click.IntRange(min=16), help="Longest context, instead of the profile's.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the text; the same for all instances.")  # fmt: skip
-@click.option("--mean-output", default=200.0, show_default=True, type=click.FloatRange(min=0), help="Mean tokens of an answer that max_tokens does not end; 0: only max_tokens ends it.")  # fmt: skip
-@click.option("--keep-alive", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds until an idle connection is closed.")  # fmt: skip
-@click.option("--shutdown-timeout", default=20.0, show_default=True, type=click.FloatRange(min=0), help="Seconds that running answers get after SIGTERM.")  # fmt: skip
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the text; the same for all instances.",
+)
+@click.option(
+    "--mean-output",
+    default=200.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Mean tokens of an answer; 0: only max_tokens ends it.",
+)
+@click.option(
+    "--keep-alive",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds until an idle connection is closed.",
+)
+@click.option(
+    "--shutdown-timeout",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds that running answers get after SIGTERM.",
+)
 @click.option("--ready-file", type=click.Path(dir_okay=False), help='Written when all ports listen: {"urls": [...]}.')
 @click.option("--list-profiles", "show_profiles", is_flag=True, help="Show the profiles and leave.")
 @click.option("--json", "as_json", is_flag=True, help="With --list-profiles: as JSON.")

@@ -143,9 +143,9 @@ class Instance:
         if wanted > room:
             param = "messages" if ask.chat else "prompt"
             message = (
-                f"This model's maximum context length is {context} tokens. However, you requested {len(prompt) + wanted} "
-                f"tokens ({len(prompt)} in the {param}, {wanted} in the completion). Please reduce the length of the {param} "
-                "or completion."
+                f"This model's maximum context length is {context} tokens. However, you requested "
+                f"{len(prompt) + wanted} tokens ({len(prompt)} in the {param}, {wanted} in the completion). "
+                f"Please reduce the length of the {param} or completion."
             )
             raise Refused(400, message, param)
         return wanted

@@ -13,16 +13,23 @@ VLLM_VERSION = "0.32.0"
 """The version whose API and metric names are emulated."""
 JSON = "application/json"
 
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
+
 
 def response(status: int, payload: bytes, content_type: str = JSON, close: bool = False) -> bytes:
     """A whole HTTP answer."""
     reason = REASONS.get(status, "")
     connection = "connection: close\r\n" if close else ""
-    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{connection}content-length: {len(payload)}\r\n\r\n"
+    length = f"content-length: {len(payload)}\r\n"
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{connection}{length}\r\n"
     return head.encode() + payload
-
-
-REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large", 503: "Service Unavailable"}  # fmt: skip
 
 
 def health(instance: Instance, body: bytes) -> bytes:

@@ -14,17 +14,18 @@ import xxhash
 
 from isochrone.emulator.tokenizer import END, encode
 
-WORDS = (
-    "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one you "
-    "were all her she there would their we him been has when who will no more if out so up said what its about than into "
-    "them can only other time new some could these two may first then do any like my now over such our man me even most made "
-    "after also did many off must well back where down way each just those too mr how state good very make world still own "
-    "see men work long here get both life under never day same know while last might us great old year come since go right "
-    "used take three"
-).split()
+_WORD_TEXT = """
+the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one
+you were all her she there would their we him been has when who will no more if out so up said what its about than
+into them can only other time new some could these two may first then do any like my now over such our man me even
+most made after also did many off must well back where down way each just those too mr how state good very make
+world still own see men work long here get both life under never day same know while last might us great old year
+come since go right used take three
+"""
+WORDS = _WORD_TEXT.split()
 """Common English words of at most five letters, each one token when a space stands before it."""
 
-_TOKENS = [encode(" " + word)[0] for word in dict.fromkeys(WORDS)]
+_TOKENS = [encode(" " + word)[0] for word in WORDS]
 _COUNT = len(_TOKENS)
 _END_SCALE = 1 << 32
 
@@ -50,6 +51,6 @@ class Continuation:
         return token
 
 
-WORD_JSON = {token: (" " + word).encode() for token, word in zip(_TOKENS, dict.fromkeys(WORDS), strict=True)}
+WORD_JSON = {token: (" " + word).encode() for token, word in zip(_TOKENS, WORDS, strict=True)}
 """Token -> its text as it stands inside a JSON string. END has no text."""
 WORD_JSON[END] = b""

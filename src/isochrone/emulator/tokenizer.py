@@ -31,7 +31,7 @@ _IMAGE_KINDS = 1 << 24
 ID_LIMIT = _IMAGES + _IMAGE_KINDS
 """All ids are below, so that they fit 32 bits."""
 
-_PIECE = re.compile(" ?[a-z]{1,%d}|." % _LETTERS_MAX, re.DOTALL)
+_PIECE = re.compile(f" ?[a-z]{{1,{_LETTERS_MAX}}}|.", re.DOTALL)
 _MEMO_PIECES_MAX = 65_536
 """Pieces whose ids are remembered (about 10 MB)."""
 
