@@ -29,7 +29,6 @@ _ROUTE = ("model", "route")
 _PLACE = ("model", "instance")
 
 _BY_MODEL: tuple[tuple[str, str, str, Callable[[ModelSeries], float | Histogram]], ...] = (
-    ("isochrone_queue_requests", "gauge", "Requests held in the gateway now.", lambda s: s.depth),
     ("isochrone_queue_held_total", "counter", "Requests that were held before their first dispatch.", lambda s: s.held),
     ("isochrone_retries_total", "counter", "Dispatches beyond the first of their request.", lambda s: s.retries),
     ("isochrone_priced_total", "counter", "Decisions whose price terms were counted.", lambda s: s.priced),

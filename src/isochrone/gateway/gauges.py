@@ -1,0 +1,86 @@
+"""Metrics that are read off when asked for: instances, queues, heartbeats and scrapes, the process itself."""
+
+import platform
+from collections.abc import Callable, Iterable, Sequence
+
+from isochrone import __version__
+from isochrone.cluster.view import InstanceView, QueueView
+from isochrone.gateway.watch import Watched
+from isochrone.nouns.instance import State
+from isochrone.observe.families import Family, Row
+
+_INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] = (
+    ("isochrone_instance_weight", "Share of work relative to its peers; 0: takes nothing new.", lambda v: v.weight),
+    ("isochrone_instance_slots", "max_num_seqs, configured or inferred.", lambda v: v.slots),
+    ("isochrone_instance_in_flight_requests", "Our attempts on the instance.", lambda v: v.in_flight),
+    ("isochrone_instance_prefill_requests", "Of those, before their first token.", lambda v: v.waiting),
+    ("isochrone_instance_decode_requests", "Of those, past their first token.", lambda v: v.decoding),
+    ("isochrone_instance_foreign_requests", "Requests on it that are not ours.", lambda v: v.foreign_running),
+    ("isochrone_instance_pending_prefill_seconds", "Prefill work on it not yet done.", lambda v: v.pending_prefill_s),
+    ("isochrone_instance_pending_prefill_tokens", "The same in tokens.", lambda v: v.pending_prefill_tokens),
+    ("isochrone_instance_owed_output_tokens", "Output expected of running attempts.", lambda v: v.owed_output_tokens),
+    ("isochrone_instance_kv_usage_ratio", "KV cache in use, 0 to 1.", lambda v: v.kv_usage_ratio),
+    ("isochrone_instance_kv_capacity_tokens", "KV cache size.", lambda v: v.kv_capacity_tokens),
+    ("isochrone_instance_engine_running_requests", "Running, by its last scrape.", lambda v: v.engine_running),
+    ("isochrone_instance_engine_waiting_requests", "Waiting, by its last scrape.", lambda v: v.engine_waiting),
+    ("isochrone_instance_scrape_age_seconds", "Since its last good scrape.", lambda v: v.scrape_age_s),
+    ("isochrone_instance_missing_metrics", "Metric names looked for and not found.", lambda v: len(v.missing)),
+    ("isochrone_instance_level_ratio", "How much slower than its class; 1: as its class.", lambda v: v.level_factor),
+    ("isochrone_instance_step_samples", "Samples behind its step-time model.", lambda v: v.step_samples),
+    (
+        "isochrone_instance_prefix_bytes",
+        "Prompt text that its prefix cache is taken to hold.",
+        lambda v: v.prefix_bytes,
+    ),
+)
+_QUEUE: tuple[tuple[str, str, Callable[[QueueView], float]], ...] = (
+    ("isochrone_queue_requests", "Requests held in the gateway now.", lambda v: v.depth),
+    ("isochrone_queue_oldest_seconds", "How long the oldest of them has waited.", lambda v: v.oldest_s),
+    ("isochrone_model_instances", "Instances that take requests for the model.", lambda v: v.members),
+    ("isochrone_model_known_instances", "Instances that serve the model, in any state.", lambda v: v.known),
+    ("isochrone_model_warm", "1 once enough step times were learnt to price and hold.", lambda v: v.warm),
+)
+
+
+def instance_gauges(views: Sequence[InstanceView]) -> list[Family]:
+    """Gauges of each instance. What is unknown has no row: it is not zero."""
+    found = []
+    for name, text, value_of in _INSTANCE:
+        rows: list[Row] = [((view.id,), value) for view in views if (value := value_of(view)) is not None]
+        found.append(Family(name, "gauge", text, ("instance",), rows))
+    states: list[Row] = [((view.id, state.value), float(view.state == state)) for view in views for state in State]
+    found.append(
+        Family("isochrone_instance_state", "gauge", "1 for the state that it is in.", ("instance", "state"), states)
+    )
+    labels = ("instance", "url", "engine", "device_class", "role")
+    known: list[Row] = [((view.id, view.url, view.engine, view.device_class, view.role), 1.0) for view in views]
+    found.append(Family("isochrone_instance_info", "gauge", "What the instance is; always 1.", labels, known))
+    return found
+
+
+def queue_gauges(views: Sequence[QueueView]) -> list[Family]:
+    """Gauges of each model's queue."""
+    return [
+        Family(name, "gauge", text, ("model",), [((view.model,), float(value_of(view))) for view in views])
+        for name, text, value_of in _QUEUE
+    ]
+
+
+def asking_counters(watched: Iterable[tuple[str, Watched]]) -> list[Family]:
+    """Heartbeats and scrapes by how they ended."""
+    beats: list[Row] = []
+    scrapes: list[Row] = []
+    for instance, loops in watched:
+        beats += [((instance, verdict.value), count) for verdict, count in loops.heart.verdicts.items()]
+        scrapes += [((instance, result), count) for result, count in loops.scraper.results.items()]
+    return [
+        Family("isochrone_heartbeats_total", "counter", "Heartbeats by answer.", ("instance", "verdict"), beats),
+        Family("isochrone_scrapes_total", "counter", "Scrapes by how they ended.", ("instance", "result"), scrapes),
+    ]
+
+
+def build_info(policy: str, shadow: str | None) -> list[Family]:
+    """What runs here."""
+    labels = ("version", "python", "policy", "shadow")
+    row = (__version__, platform.python_version(), policy, shadow or "")
+    return [Family("isochrone_build_info", "gauge", "What runs here; always 1.", labels, [(row, 1.0)])]
