@@ -14,7 +14,7 @@ made_from=$({ cat requirements/dev.lock pyproject.toml; "$python" --version; pwd
 [ "$(cat "$stamp" 2> /dev/null || true)" = "$made_from" ] && exit 0
 
 # Debian ships `venv` without the part that puts pip into a new environment; the package of that Python brings it.
-scripts/apt.sh "$(basename "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")" python:ensurepip
+scripts/apt.sh "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" python:ensurepip
 
 echo "Setting up .venv ..." >&2
 [ -x .venv/bin/python ] || "$python" -m venv .venv
