@@ -140,6 +140,16 @@ def test_a_process_that_always_dies_is_given_up(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_wrong_usage_is_given_up_at_once(tmp_path: Path) -> None:
+    misspelt = Program(
+        "misspelt", (sys.executable, "-c", "raise SystemExit(2)"), {}, "http://127.0.0.1:9", "http://127.0.0.1:9/",
+        LogFile(tmp_path / "misspelt.log"), 1, 1.0,
+    )  # fmt: skip
+    told: list[News] = []
+    assert asyncio.run(supervise([misspelt], told.append, asyncio.Event(), asyncio.Event(), QUICK)) == 1
+    assert [news.event for news in told] == ["started", "exited", "given_up"]
+
+
 def test_one_given_up_of_two_leaves_the_other_running(tmp_path: Path) -> None:
     async def scenario() -> None:
         broken = Program(
@@ -196,7 +206,8 @@ def test_a_command_that_is_not_there_is_told(
 
     told: list[News] = []
     assert asyncio.run(scenario()) == 1
-    exited = next(news for news in told if news.event == "exited")
+    assert [news.event for news in told][-2:] == ["exited", "given_up"]
+    exited = told[-2]
     assert exited.code == 127
     assert "No such file or directory" in exited.last_lines[-1]
 

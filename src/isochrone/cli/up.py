@@ -164,7 +164,7 @@ def as_text(news: News, log: Path) -> str:
         "slow": f"not ready after {news.seconds or 0:.0f} s (log: {log})",
         "exited": f"ended with status {news.code} (log: {log})",
         "restarting": f"starts again in {news.seconds or 0:.0f} s",
-        "given_up": "given up after too many failures in a row",
+        "given_up": "given up: starting again does not help",
         "stopping": "stopping",
         "killed": "did not stop in time: killed",
         "stopped": f"stopped after {news.seconds or 0:.1f} s",

@@ -1,8 +1,8 @@
 """Start processes, see them become ready, start dead ones again, stop them in order.
 
 Each process has one task that lives as long as the process is wanted: start -> ready -> wait for its end -> pause ->
-start. Pauses double from one failure to the next and begin anew after a steady run; after too many failures in a row
-the process is given up. A process that hangs is not this file's business: the gateway's heartbeats see that.
+start. Pauses double from one failure to the next and begin anew after a steady run; after too many failures in a row,
+or a failure that another start cannot mend, the process is given up. A process that hangs is not this file's business: the gateway's heartbeats see that.
 
 Stopping goes stage by stage, lowest first, so that the gateway (stage 0) has let the running requests end before the
 engines (stage 1) get their SIGTERM. A process that outlives its patience gets SIGKILL, together with what it started.
@@ -21,6 +21,8 @@ from isochrone.gateway.logfile import LogFile
 
 COMMAND_NOT_FOUND = 127
 """The exit status that shells and setpriv give for it."""
+WRONG_USAGE = 2
+"""The exit status of click, argparse and many others for a command line that they do not understand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,9 @@ class Watched:
             if self._stopping:
                 return
             self._news("exited", code=code, last_lines=tuple(self.program.log.last_lines(5)))
-            if not await self._pause():
+            if code in (COMMAND_NOT_FOUND, WRONG_USAGE) or not await self._pause():
+                self.given_up = True
+                self._news("given_up")
                 return
 
     async def _run_once(self) -> int:
@@ -224,8 +228,6 @@ class Watched:
             self._failures = 0
         self._failures += 1
         if self._failures > patience.failures_max:
-            self.given_up = True
-            self._news("given_up")
             return False
         pause_s = min(patience.pause_s_first * 2 ** (self._failures - 1), patience.pause_s_max)
         self._news("restarting", seconds=pause_s)
