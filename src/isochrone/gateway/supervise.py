@@ -2,7 +2,8 @@
 
 Each process has one task that lives as long as the process is wanted: start -> ready -> wait for its end -> pause ->
 start. Pauses double from one failure to the next and begin anew after a steady run; after too many failures in a row,
-or a failure that another start cannot mend, the process is given up. A process that hangs is not this file's business: the gateway's heartbeats see that.
+or a failure that another start cannot mend, the process is given up. A process that hangs is not this file's business:
+the gateway's heartbeats see that.
 
 Stopping goes stage by stage, lowest first, so that the gateway (stage 0) has let the running requests end before the
 engines (stage 1) get their SIGTERM. A process that outlives its patience gets SIGKILL, together with what it started.
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from isochrone.gateway.logfile import LogFile
-
 
 COMMAND_NOT_FOUND = 127
 """The exit status that shells and setpriv give for it."""
