@@ -49,7 +49,7 @@ def secret_reference(text: str) -> str:
 
 Url = Annotated[str, AfterValidator(instance_url)]
 Secret = Annotated[str, AfterValidator(secret_reference)]
-Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w.:@/+-]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w.:@+\[\]-]+$")]
 RouteName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
