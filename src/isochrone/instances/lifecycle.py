@@ -116,7 +116,6 @@ class Life:
 
     def attempt_succeeded(self, attempt: int | None = None) -> State | None:
         """A request was answered to the end."""
-        freed = self._free_trial(attempt)
         if self.state in (State.EJECTED, State.GONE, State.JOINING):
             return None  # late news from before
         self.failures, self.misses, self.unproven = 0, 0, False
@@ -124,20 +123,19 @@ class Life:
             return self._go(State.READY)
         if self.state is State.READY:
             self._count_steady()
-        return freed
+        return None
 
     def attempt_failed(self, settings: Settings, attempt: int | None = None) -> State | None:
         """The instance failed a request: unreachable, reset, 5xx, or silent beyond a limit."""
-        on_trial = self._trial
-        freed = self._free_trial(attempt)
         self._steady = 0
         if self.state is State.PROBING:
-            if attempt is not None and attempt != on_trial:
-                return freed  # sent before the ejection, which it was part of
+            if attempt is not None and attempt != self._trial:
+                return None  # sent before the ejection, which it was part of
             self.unproven = True
             return self._eject()
         if self.state not in (State.READY, State.SUSPECT):
-            return freed
+            return None
+        freed = self._free_trial(attempt)
         self.failures += 1
         if self.failures >= settings.failures_eject:
             self.unproven = True
@@ -184,7 +182,7 @@ class Life:
     def _eject(self) -> State | None:
         self._rest = min(2**self._ejections, REST_HEARTBEATS_MAX)
         self._ejections = min(self._ejections + 1, REST_HEARTBEATS_MAX.bit_length())
-        self._answers, self.failures = 0, 0
+        self.failures = 0
         return self._go(State.EJECTED)
 
     def _count_steady(self) -> None:

@@ -103,18 +103,19 @@ def test_outliers_are_clipped() -> None:
     assert error_of(model, engine) < 0.05
 
 
-def test_a_constant_regressor_does_not_wind_up() -> None:
-    """Ten thousand samples of one kind, then another kind: the forecast of both stays sane, and soon is right."""
-    engine, chance = ENGINES["70B on four cards"], random.Random(5)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_constant_regressor_does_not_wind_up(seed: int) -> None:
+    """Ten thousand samples of one kind, then one of another kind. Without the guard the errors are 9 to 50 %."""
+    engine, chance = ENGINES["70B on four cards"], random.Random(seed)
     model = StepTimeModel()
     feed(model, engine, 50, 0.05, chance)
     constant = (32.0, 32.0 * 8, 32.0 * 8 * 700.0, 0.0)
     for _ in range(10_000):
-        model.observe(constant, seconds(engine, constant) * math.exp(chance.gauss(0.0, 0.1)))
-    assert error_of(model, engine) < 0.10
+        model.observe(constant, seconds(engine, constant) * math.exp(chance.gauss(0.0, 0.25)))
+    assert error_of(model, engine) < 0.04
     other = (4.0, 8000.0, 0.0, 3.2e7)
     model.observe(other, 1.3 * seconds(engine, other))
-    assert error_of(model, engine) < 0.15
+    assert error_of(model, engine) < 0.04
     feed(model, engine, 100, 0.05, chance)
     assert error_of(model, engine) < 0.03
 
