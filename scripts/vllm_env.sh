@@ -7,7 +7,7 @@
 #     vllm, tiny-model     links to the ones in use; `isochrone up` looks for vLLM there
 #
 # Two builds at once wait for each other. A build that was cut off is thrown away and begun again: only a folder with
-# the file .complete counts. The first build downloads some 300 MB and takes about two minutes; later calls take none.
+# the file .complete counts. The first build downloads about 500 MB and takes about two minutes; later calls take none.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
