@@ -110,11 +110,11 @@ class _Compiled:
 
     def __init__(self, rule: Rule) -> None:
         self.route = rule.route
-        self._path = _glob(rule.path)
-        self._model = _glob(rule.model)
+        self._path = glob(rule.path) if rule.path is not None else None
+        self._model = glob(rule.model) if rule.model is not None else None
         name, _, value = (rule.header or "").partition(":")
         self._header = name.strip().lower()
-        self._value = _glob(value.strip() or "*")
+        self._value = glob(value.strip() or "*")
 
     def holds(self, path: str, model: str, header: Callable[[str], str | None]) -> bool:
         if self._path is not None and not self._path.fullmatch(path):
@@ -124,11 +124,9 @@ class _Compiled:
         if not self._header:
             return True
         value = header(self._header)
-        return value is not None and self._value is not None and self._value.fullmatch(value) is not None
+        return value is not None and self._value.fullmatch(value) is not None
 
 
-def _glob(pattern: str | None) -> re.Pattern[str] | None:
+def glob(pattern: str) -> re.Pattern[str]:
     """`*` matches any run of characters, all else itself."""
-    if pattern is None:
-        return None
     return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
