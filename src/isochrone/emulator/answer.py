@@ -26,13 +26,14 @@ class Counts:
     completion: int = 0
     cached: int = 0
 
+    def so_far(self) -> dict[str, object]:
+        """For an event in mid-stream."""
+        total = self.prompt + self.completion
+        return {"prompt_tokens": self.prompt, "total_tokens": total, "completion_tokens": self.completion}
+
     def usage(self) -> dict[str, object]:
-        return {
-            "prompt_tokens": self.prompt,
-            "total_tokens": self.prompt + self.completion,
-            "completion_tokens": self.completion,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-        }
+        """For the end."""
+        return {**self.so_far(), "prompt_tokens_details": {"cached_tokens": self.cached}}
 
 
 def _chunk(payload: bytes) -> bytes:
@@ -95,18 +96,14 @@ class StreamedAnswer:
 
     def _after_word(self, token: int | None, finish: str | None, prompt: list[int] | None) -> bytes:
         """From the word's closing quote to the end of the HTTP chunk."""
-        ids = b"[%d]" % token if self.ask.return_token_ids and token is not None else b"null"
+        ask = self.ask
+        ids = b"[%d]" % token if ask.return_token_ids and token is not None else b"null"
         reason = b"null" if finish is None else b'"%s"' % finish.encode()
-        usage = b"null"
-        if self.ask.continuous_usage:
-            usage = msgspec.json.encode(self.counts.usage())
-        if self.ask.chat:
-            after = b'"},"logprobs":null,"finish_reason":%s,"token_ids":%s}]' % (reason, ids)
-            extra = b',"usage":' + usage if self.ask.continuous_usage else b""
+        if ask.chat:
+            stop = b"" if finish is None else b',"stop_reason":null'
+            after = b'"},"logprobs":null,"finish_reason":%s%s,"token_ids":%s}]' % (reason, stop, ids)
         else:
-            prompt_ids = b"null"
-            if self.ask.return_token_ids and prompt is not None:
-                prompt_ids = msgspec.json.encode(prompt)
+            prompt_ids = msgspec.json.encode(prompt if ask.return_token_ids else None)
             after = (
                 b'","logprobs":null,"finish_reason":%s,"stop_reason":null,"prompt_token_ids":%s,"token_ids":%s}]'
                 % (
@@ -115,8 +112,9 @@ class StreamedAnswer:
                     ids,
                 )
             )
-            extra = b',"usage":' + usage
-        return after + extra + b"}\n\n\r\n"
+        if ask.continuous_usage:
+            after += b',"usage":' + msgspec.json.encode(self.counts.so_far())
+        return after + b"}\n\n\r\n"
 
 
 class WholeAnswer:

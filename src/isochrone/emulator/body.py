@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from isochrone.emulator.tokenizer import TURN_END, TURN_START, decode, encode, image_tokens
+from isochrone.emulator.tokenizer import ID_LIMIT, TURN_END, TURN_START, encode, image_tokens
 
 IMAGE_TOKENS = 256
 """Tokens of one image, whatever its size."""
@@ -216,11 +216,12 @@ def _not_empty(items: list[Any]) -> list[Any]:
 
 def _known_ids(prompt: object) -> list[int]:
     try:
-        ids = msgspec.convert(prompt, list[int])
-        decode(ids)
-    except (msgspec.ValidationError, ValueError) as error:
+        ids = _not_empty(msgspec.convert(prompt, list[int]))
+    except msgspec.ValidationError as error:
         raise Refused(400, f"The prompt is neither text nor token ids: {error}.", "prompt") from None
-    return _not_empty(ids)
+    if min(ids) < 0 or max(ids) >= ID_LIMIT:
+        raise Refused(400, "The prompt holds a token id that is not in the vocabulary.", "prompt")
+    return ids
 
 
 def chat_tokens(

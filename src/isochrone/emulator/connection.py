@@ -74,6 +74,7 @@ class Connection(asyncio.Protocol):
             self._reject(400, f"Not HTTP/1.1: {error}")
 
     def pause_writing(self) -> None:
+        self._lost = True
         self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -134,7 +135,7 @@ class Connection(asyncio.Protocol):
         instance = self._instance
         if (read := _GENERATE.get(path)) is not None and incoming.method == "POST":
             if self.draining:
-                raise Refused(503, "The engine is shutting down.", None, "ServiceUnavailable")
+                raise Refused(503, "The engine is shutting down.", None, "ServiceUnavailableError")
             ask = read(bytes(incoming.body), instance.character.model)
             self._generation = instance.start(ask, self)
         elif (page := PAGES.get((incoming.method, path))) is not None:

@@ -84,6 +84,7 @@ class Choice:
     blocks: BlockHashes
     ends_after: int
     """END may be drawn once this many tokens are out; beyond the limit: never."""
+    last_token_at: Instant = -1
 
 
 class Instance:
@@ -117,9 +118,8 @@ class Instance:
         """Begin to generate. Raises Refused when it does not fit."""
         outputs = [self._output_tokens(ask, prompt) for prompt in ask.prompts]
         if len(self.engine.scheduler.waiting) + len(ask.prompts) * ask.n > WAITING_MAX:
-            raise Refused(
-                503, f"The engine's queue holds its limit of {WAITING_MAX} sequences.", None, "ServiceUnavailable"
-            )
+            message = f"The engine's queue holds its limit of {WAITING_MAX} sequences."
+            raise Refused(503, message, None, "ServiceUnavailableError")
         self._requests += 1
         counts = Counts(prompt=sum(map(len, ask.prompts)))
         kind = StreamedAnswer if ask.stream else WholeAnswer
@@ -141,13 +141,11 @@ class Instance:
         room = context - len(prompt)
         wanted = ask.max_tokens if ask.max_tokens is not None else max(1, room)
         if wanted > room:
-            param = "messages" if ask.chat else "prompt"
             message = (
-                f"This model's maximum context length is {context} tokens. However, you requested "
-                f"{len(prompt) + wanted} tokens ({len(prompt)} in the {param}, {wanted} in the completion). "
-                f"Please reduce the length of the {param} or completion."
+                f"This model's maximum context length is {context} tokens. Asked for were {len(prompt) + wanted}: "
+                f"{len(prompt)} in the prompt and {wanted} of output. Shorten one of them."
             )
-            raise Refused(400, message, param)
+            raise Refused(400, message, "input_tokens")
         return wanted
 
     def _submit(
@@ -211,8 +209,9 @@ class Instance:
 
     def _emit(self, step: Step) -> None:
         """One token for each row of a finished step."""
-        metrics = self.metrics
-        live = self._live
+        metrics, live = self.metrics, self._live
+        prompts_before = metrics.prompt_tokens_computed
+        previous = self._last_step_ended
         steady = 0
         for row in step.emitted:
             choice = live[row]
@@ -230,52 +229,35 @@ class Instance:
                 data = self._first(choice, token, finish)
             else:
                 data = generation.answer.token(choice.index, token, finish, None)
-                steady += 1
+                if choice.last_token_at == previous:
+                    steady += 1
+                else:
+                    metrics.gap(step.ended - choice.last_token_at, 1)
+            choice.last_token_at = step.ended
             if finish is not None:
                 data += self._finish(choice, finish)
             if data:
                 generation.sink.write(data)
             if generation.open == 0:
                 generation.sink.done()
-        metrics.generation_tokens += len(step.emitted)
-        metrics.step_tokens.observe(step.decode_rows + step.prefill_tokens)
-        self._observe_gaps(step, steady)
-
-    def _observe_gaps(self, step: Step, steady: int) -> None:
-        """Gaps between tokens: all rows that got one in the step before share the same gap, so it is counted once."""
-        if steady and self._last_step_ended >= 0:
-            self.metrics.gap_s.observe(seconds(step.ended - self._last_step_ended), steady)
+        # Rows that got a token in the step before share one gap: it is counted once for all of them.
+        metrics.gap(step.ended - previous, steady)
+        metrics.step(len(step.emitted), metrics.prompt_tokens_computed - prompts_before)
         self._last_step_ended = step.ended
 
     def _first(self, choice: Choice, token: int, finish: str | None) -> bytes:
-        row, metrics = choice.row, self.metrics
-        assert row.first_token_at is not None
-        metrics.first_token_s.observe(seconds(row.first_token_at - row.submitted_at))
-        metrics.prompt_tokens += row.request.prompt_tokens
-        metrics.prompt_tokens_cached += row.cached
-        choice.generation.counts.cached += row.cached if choice.index == 0 else 0
-        answer = choice.generation.answer
-        return answer.first(choice.index, choice.prompt) + answer.token(choice.index, token, finish, choice.prompt)
+        row, generation = choice.row, choice.generation
+        self.metrics.first_token(row)
+        if choice.index % generation.answer.ask.n == 0:  # the others share this prompt
+            generation.counts.cached += row.cached
+        head = generation.answer.first(choice.index, choice.prompt)
+        return head + generation.answer.token(choice.index, token, finish, choice.prompt)
 
     def _finish(self, choice: Choice, finish: str) -> bytes:
-        row, metrics, generation = choice.row, self.metrics, choice.generation
-        del self._live[row]
-        generation.open -= 1
-        metrics.finished[finish] += 1
-        assert row.scheduled_at is not None
-        assert row.first_token_at is not None
-        assert row.last_token_at is not None
-        metrics.whole_s.observe(seconds(row.last_token_at - row.submitted_at))
-        metrics.queue_s.observe(seconds(row.scheduled_at - row.submitted_at))
-        metrics.inference_s.observe(seconds(row.last_token_at - row.scheduled_at))
-        metrics.prefill_s.observe(seconds(row.first_token_at - row.scheduled_at))
-        decode_s = seconds(row.last_token_at - row.first_token_at)
-        metrics.decode_s.observe(decode_s)
-        if row.emitted > 1:
-            metrics.time_per_token_s.observe(decode_s / (row.emitted - 1))
-        metrics.request_prompt_tokens.observe(row.request.prompt_tokens)
-        metrics.request_generation_tokens.observe(row.emitted)
-        return generation.answer.end() if generation.open == 0 else b""
+        del self._live[choice.row]
+        choice.generation.open -= 1
+        self.metrics.ended(choice.row, finish)
+        return choice.generation.answer.end() if choice.generation.open == 0 else b""
 
 
 def id_of(instance: Instance) -> str:

@@ -3,6 +3,9 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from isochrone.nouns.instant import Instant, seconds
+from isochrone.twin.sequence import Row
+
 _LATENCY_S = (
     0.3,
     0.5,
@@ -91,7 +94,9 @@ class EngineMetrics:
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
+        """Of prompts whose first token is out."""
         self.prompt_tokens_cached = 0
+        """Of them: found in the prefix cache."""
         self.generation_tokens = 0
         self.finished = {"stop": 0, "length": 0, "abort": 0}
         self.step_tokens = Histogram(_STEP_TOKENS)
@@ -107,6 +112,48 @@ class EngineMetrics:
         self.request_generation_tokens = Histogram(_TOKENS)
         self.lag_s = Histogram(_LAG_S)
         self.lag_dropped_s = 0.0
+
+    @property
+    def prompt_tokens_computed(self) -> int:
+        return self.prompt_tokens - self.prompt_tokens_cached
+
+    def step(self, emitted: int, prompt_tokens: int) -> None:
+        """Like vLLM 0.32: a prompt counts whole in the step of its first token, and a step without tokens not at all."""
+        self.generation_tokens += emitted
+        if emitted:
+            self.step_tokens.observe(emitted + prompt_tokens)
+
+    def gap(self, gap: int, times: int) -> None:
+        """Nanoseconds between two tokens of a row, of `times` rows."""
+        if times:
+            self.gap_s.observe(seconds(gap), times)
+
+    def first_token(self, row: Row) -> None:
+        self.prompt_tokens += row.request.prompt_tokens
+        self.prompt_tokens_cached += row.cached
+        self.first_token_s.observe(_span_s(row.submitted_at, row.first_token_at))
+
+    def ended(self, row: Row, reason: str) -> None:
+        """A row got its last token."""
+        self.finished[reason] += 1
+        self.whole_s.observe(_span_s(row.submitted_at, row.last_token_at))
+        self.queue_s.observe(_span_s(row.submitted_at, row.scheduled_at))
+        self.inference_s.observe(_span_s(row.scheduled_at, row.last_token_at))
+        self.prefill_s.observe(_span_s(row.scheduled_at, row.first_token_at))
+        decode_s = _span_s(row.first_token_at, row.last_token_at)
+        self.decode_s.observe(decode_s)
+        if row.emitted > 1:
+            self.time_per_token_s.observe(decode_s / (row.emitted - 1))
+        self.request_prompt_tokens.observe(row.request.prompt_tokens)
+        self.request_generation_tokens.observe(row.emitted)
+
+
+def _span_s(start: Instant | None, end: Instant | None) -> float:
+    """Seconds from `start` to `end`. Not below 0: a step stands on its planned instant, a request on its real one,
+    and the two differ by how late the process is."""
+    assert start is not None
+    assert end is not None
+    return max(0.0, seconds(end - start))
 
 
 class Page:

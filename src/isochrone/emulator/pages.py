@@ -130,12 +130,13 @@ def _engine_counters(page: Page, instance: Instance) -> None:
         ("prefix_cache_hits", "Tokens found in the prefix cache.", scheduler.prefix_hit_tokens),
         ("num_preemptions", "Sequences that lost their blocks.", scheduler.preemptions),
         ("prompt_tokens", "Prompt tokens processed.", counted.prompt_tokens),
+        ("prompt_tokens_cached", "Prompt tokens found in the prefix cache.", counted.prompt_tokens_cached),
         ("generation_tokens", "Tokens generated.", counted.generation_tokens),
     ):
         page.single(f"vllm:{name}", "counter", about, value)
     by_source = "vllm:prompt_tokens_by_source_total"
     page.family(by_source, "counter", "Prompt tokens by where their KV came from.")
-    page.sample(by_source, counted.prompt_tokens - counted.prompt_tokens_cached, 'source="local_compute"')
+    page.sample(by_source, counted.prompt_tokens_computed, 'source="local_compute"')
     page.sample(by_source, counted.prompt_tokens_cached, 'source="local_cache_hit"')
     page.family("vllm:request_success_total", "counter", "Sequences that ended, by reason.")
     for reason, count in counted.finished.items():
@@ -145,7 +146,11 @@ def _engine_counters(page: Page, instance: Instance) -> None:
 def _histograms(page: Page, instance: Instance) -> None:
     counted = instance.metrics
     for name, about, histogram in (
-        ("iteration_tokens_total", "Tokens of a step.", counted.step_tokens),
+        (
+            "iteration_tokens_total",
+            "Tokens of a step, a prompt counted whole in the step of its first token.",
+            counted.step_tokens,
+        ),
         ("time_to_first_token_seconds", "Arrival at the engine to first token.", counted.first_token_s),
         ("inter_token_latency_seconds", "Gaps between tokens.", counted.gap_s),
         ("request_time_per_output_token_seconds", "Mean gap of a request.", counted.time_per_token_s),
