@@ -10,6 +10,8 @@ from pydantic import BaseModel, ValidationError
 Where = tuple[str | int, ...]
 """A key's path from the top of the file."""
 
+SECRET = ("credentials",)
+"""Keys whose value is never shown, not even when it is wrong: it may be the secret itself."""
 SHOWN_CHARS = 60
 """Of a wrong value."""
 
@@ -81,7 +83,7 @@ def _explain(item: Any, schema: type[BaseModel]) -> str:
         return f"{dotted(where)}: this key is needed"
     message = item["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if not where or isinstance(item["input"], (dict, BaseModel)):
+    if not where or isinstance(item["input"], (dict, BaseModel)) or where[-1] in SECRET:
         return f"{dotted(where)}: {message}"
     shown = repr(item["input"])
     shown = shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + "..."
