@@ -70,7 +70,10 @@ SIGMA_START, SIGMA_MIN, SIGMA_RATE = 0.5, 0.03, 1 / 16
 """Relative noise of samples: at the start, at least, and the rate at which its estimate moves."""
 SHARE_MIN = 1e-3
 """No coefficient falls below this share of its prior, so that a forecast is always above zero."""
-ELAPSED_S_MAX = 3600.0
+ELAPSED_S_MIN, ELAPSED_S_MAX = 1e-6, 3600.0
+STEPS_MIN = 0.5
+AMOUNT_MAX = 1e15
+"""Samples outside of these are refused."""
 ABSURD = log(1e4)
 """Log error beyond which a sample of a warm model is refused: a stopped process, not a slow step."""
 DEVIATION_TO_SIGMA = 1.2533
@@ -113,7 +116,9 @@ class StepTimeModel:
         r0, r1, r2, r3 = self._ratio
         u0, u1, u2, u3 = x[0] * s0, x[1] * s1, x[2] * s2, x[3] * s3
         forecast_s = u0 * r0 + u1 * r1 + u2 * r2 + u3 * r3
-        if not (0.0 < elapsed_s <= ELAPSED_S_MAX and 0.0 < forecast_s < inf and min(x) >= 0.0 and 0.0 < weight <= 1e3):
+        if not (ELAPSED_S_MIN <= elapsed_s <= ELAPSED_S_MAX and x[0] >= STEPS_MIN and weight > 0.0):
+            return None
+        if not (min(x) >= 0.0 and max(x) <= AMOUNT_MAX and forecast_s < inf):  # false for NaN too: forecast_s has all
             return None
         peer_s = elapsed_s * exp(-level)
         log_error = log(peer_s / forecast_s)
