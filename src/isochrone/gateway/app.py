@@ -1,0 +1,171 @@
+"""The gateway: a cluster, a listener, pools of connections, and what ties them together.
+
+    gateway = Gateway(cluster, GatewaySettings())
+    gateway.add_instance(InstanceSpec(id="a", url="http://127.0.0.1:9001"))
+    await gateway.start("127.0.0.1", 8080)
+    await gateway.drain(60.0)
+
+Heartbeats, scrapes, the admin API and logs are not in here; they attach from outside: `submit` for events, `http_get`
+for asking an instance, `records` for what becomes of requests.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from isochrone.access.paths import Paths
+from isochrone.cluster import Cluster
+from isochrone.config.driver import Link, RelayLimits, Routes
+from isochrone.gateway import fetch, local
+from isochrone.gateway.brain import Brain
+from isochrone.gateway.inbound import Bodies
+from isochrone.gateway.limits import Sweep
+from isochrone.gateway.pool import Pool
+from isochrone.gateway.reception import Reception
+from isochrone.gateway.server import ClientConnection
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.events import Event, Found, Withdrawn
+from isochrone.nouns.instance import InstanceSpec
+
+log = logging.getLogger("isochrone.gateway")
+
+BACKLOG = 2048
+"""Connections that the kernel keeps for us while the loop is busy."""
+DRAIN_POLL_S = 0.02
+LAST_WORDS_S = 1.0
+"""After the drain's limit: how long cut answers may take to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """How the data path is set up. Everything has a default."""
+
+    limits: RelayLimits = field(default_factory=RelayLimits)
+    paths: Paths = field(default_factory=Paths)
+    routes: Routes = field(default_factory=Routes)
+    inject: bool = True
+    """Splice `stream_options.include_usage` into streamed requests and cut out what it adds. `--inject none`: False."""
+
+
+class Gateway:
+    """Driver 1: real sockets around the one door."""
+
+    def __init__(self, cluster: Cluster, settings: GatewaySettings | None = None) -> None:
+        settings = settings or GatewaySettings()
+        self.cluster = cluster
+        self.limits = settings.limits
+        self.brain = Brain(cluster)
+        self.pools: dict[str, Pool] = {}
+        """Connections by instance id."""
+        self.connections: set[ClientConnection] = set()
+        self.connections_refused = 0
+        self.bodies = Bodies(settings.limits.bodies_bytes_max)
+        self.reception = Reception(self, settings.paths, settings.routes, settings.limits, settings.inject)
+        self.sweep = Sweep(self, settings.limits.sweep_s)
+        self.draining = False
+        self._server: asyncio.Server | None = None
+
+    # For those who attach.
+
+    @property
+    def records(self) -> list[Callable[[Decision], None]]:
+        """Called with each request's decision when it is over. Must not block and must be quick."""
+        return self.brain.records
+
+    def submit(self, event: Event) -> None:
+        """Hand an event to the cluster and carry out what it says."""
+        self.brain.submit(event)
+
+    async def http_get(self, instance: str, path: str, timeout_s: float) -> fetch.Fetched:
+        """GET from an instance, with its credentials. Raises TimeoutError or another OSError."""
+        pool = self.pools.get(instance)
+        if pool is None:
+            raise fetch.FetchError(f"no instance {instance!r}")
+        return await fetch.get(pool, path, timeout_s)
+
+    # Instances.
+
+    def add_instance(self, spec: InstanceSpec, link: Link | None = None) -> None:
+        """Know an instance, or know it anew with other settings."""
+        pool = Pool(spec, link or Link(), self.limits)
+        old = self.pools.get(spec.id)
+        if old is not None:
+            old.close()
+        self.pools[spec.id] = pool
+        self.submit(Found(spec))
+
+    def remove_instance(self, instance: str, drain: bool = True) -> None:
+        """Send nothing more to an instance; `drain`: let it finish what it has."""
+        pool = self.pools.pop(instance, None)
+        if pool is not None:
+            self.submit(Withdrawn(instance, drain))
+            pool.close()
+
+    # The listener.
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Port 0: any free one, then see `port`. Raises OSError that names the address."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: ClientConnection(self), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise OSError(
+                error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {error.strerror}"
+            ) from error
+        self.sweep.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._server is not None
+        name = self._server.sockets[0].getsockname()
+        return int(name[1])
+
+    def admit(self, connection: ClientConnection) -> None:
+        """A client has connected: take it in if there is room."""
+        if len(self.connections) >= self.limits.connections_max or self.draining:
+            self.connections_refused += 1
+            connection.turn_away(local.draining() if self.draining else local.crowded(self.limits.connections_max))
+        else:
+            self.connections.add(connection)
+
+    # The end.
+
+    async def drain(self, limit_s: float) -> None:
+        """Take nothing new, let running requests end, cut what is left after `limit_s`, and close."""
+        self.draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+        await self._until_idle(limit_s)
+        left = tuple(self.brain.requests.values())
+        if left:
+            log.warning("%d requests are cut: drain_s_max = %g s is over", len(left), limit_s)
+        for exchange in left:
+            exchange.give_up(local.draining())
+        await self._until_idle(LAST_WORDS_S)
+        await self.close()
+
+    async def close(self) -> None:
+        """Close everything at once."""
+        self.sweep.stop()
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.abort()
+        for pool in self.pools.values():
+            pool.close()
+        self.brain.close()
+        await asyncio.sleep(0)  # let the loop tell the protocols that their connections are gone
+
+    async def _until_idle(self, limit_s: float) -> None:
+        """Wait until no request runs and no client connection is open, at most `limit_s`."""
+        for _ in range(int(limit_s / DRAIN_POLL_S) + 1):
+            if not self.brain.requests and not self.connections:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)

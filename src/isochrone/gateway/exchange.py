@@ -1,0 +1,292 @@
+"""One request of a client, from its arrival to its end.
+
+The exchange is what the cluster's commands act upon (`dispatch`, `fail`, `abort`) and where the news of sockets comes
+together (`head_arrived`, `lost`, `client_left`, ...). For every Dispatch it submits exactly one Ended, however the
+attempt ends; `_ended` is the only place that does. The bytes of an answer are the business of `answers.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+from isochrone.gateway import answers, headers
+from isochrone.nouns import errors
+from isochrone.nouns.commands import Dispatch, Limits
+from isochrone.nouns.errors import ApiError
+from isochrone.nouns.events import Accepted, ClientLeft, Ended, Outcome
+from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.request import Request, Usage
+
+if TYPE_CHECKING:
+    from isochrone.access.paths import Route
+    from isochrone.gateway.app import Gateway
+    from isochrone.gateway.inbound import Inbound
+    from isochrone.gateway.pool import Connecting
+    from isochrone.gateway.server import ClientConnection
+    from isochrone.gateway.upstream import Upstream
+
+NO_ATTEMPT = -1
+NO_LIMITS = Limits()
+RETRY_AFTER_S = 1
+"""Advice to a client whose request failed on every instance that was asked."""
+
+
+class Exchange:
+    """The relay's side of one request. At most one attempt is in flight at a time."""
+
+    __slots__ = (
+        "answer", "answered", "attempt", "body", "client", "cut_usage", "delivered", "dispatched_at", "gateway",
+        "gone", "held", "inbound", "instance", "limits", "ordinal", "request", "route", "upstream", "why",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        gateway: "Gateway",
+        client: "ClientConnection",
+        inbound: "Inbound",
+        route: "Route",
+        request: Request,
+        body: bytes,
+        cut_usage: bool,
+    ) -> None:
+        self.gateway = gateway
+        self.client = client
+        self.inbound = inbound
+        self.route = route
+        self.request = request
+        self.body = body
+        """What the instance is sent: the client's bytes, with a spliced field where `cut_usage`. Kept for another
+        attempt until the first byte of an answer is delivered."""
+        self.cut_usage = cut_usage
+        """We asked for usage on the client's behalf: its event is cut out of the stream again."""
+        self.attempt = NO_ATTEMPT
+        self.ordinal = 0
+        self.instance = ""
+        self.limits = NO_LIMITS
+        self.dispatched_at: Instant = 0
+        self.upstream: Upstream | Connecting | None = None
+        self.answer: answers.Answer | None = None
+        self.held: answers.HeldAnswer | None = None
+        """The last instance's 429 or 5xx, passed on if nobody else answers."""
+        self.delivered = False
+        """Bytes of an answer have gone to the client."""
+        self.answered = False
+        """An answer was passed on to its end."""
+        self.why = ""
+        """How the last attempt ended, where it failed: for the error that the client sees."""
+        self.gone = False
+        """The client has left."""
+
+    # What the cluster commands.
+
+    def dispatch(self, command: Dispatch) -> None:
+        """Send the request to an instance."""
+        assert self.attempt == NO_ATTEMPT
+        assert not self.delivered
+        self.attempt = command.attempt
+        self.ordinal = command.ordinal
+        self.instance = command.instance
+        self.limits = command.limits
+        self.dispatched_at = self.gateway.brain.now
+        self.answer = None
+        self.held = None
+        pool = self.gateway.pools.get(command.instance)
+        if pool is None:
+            self.unreachable("the instance has left")
+        else:
+            pool.send(self)
+
+    def fail(self, error: ApiError | None) -> None:
+        """No attempt will answer: end the request with the error, or with what the last instance said."""
+        self.drop_upstream()
+        if self.gone or self.answered:
+            pass
+        elif self.delivered:
+            assert self.answer is not None
+            self.answer.break_off(error or self._cut_short())
+        elif error is None and self.held is not None:
+            self.held.pass_on()
+        else:
+            error = error or errors.instance_failed(self.why or "the request was aborted", RETRY_AFTER_S)
+            self.client.refuse(self.inbound, error, self.route.anthropic, self.about())
+        self.over()
+
+    def abort(self, why: str) -> None:
+        """Close the attempt's connection at once. Unless the client has left, the cluster says what is next."""
+        if self.attempt == NO_ATTEMPT:
+            return
+        self.drop_upstream()
+        self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, why=why)
+
+    def recorded(self) -> None:
+        """The cluster holds the request for over. If it was aborted and nobody answered, the client must hear of it."""
+        if self.ordinal and not self.answered:
+            self.fail(None)
+
+    # What the upstream side reports.
+
+    def head_arrived(self, status: int, raw: list[tuple[bytes, bytes]]) -> bool:
+        """A response head came. True: its body ends with the connection."""
+        lines, read = headers.sort_out(headers.RESPONSE, raw)
+        if status < 400:
+            self.gateway.brain.submit(Accepted(self.attempt))
+        self.answer = answers.choose(self, status, lines, read)
+        return b"content-length" not in read and b"transfer-encoding" not in read and status not in (204, 304)
+
+    def done(self, status: int, usage: Usage | None, output_tokens: int) -> None:
+        """The answer was passed on to its end."""
+        self.answered = True
+        outcome = Outcome.DONE if status < 400 else Outcome.REJECTED
+        self._ended(outcome, status=status, usage=usage, output_tokens=output_tokens)
+        self.over()
+
+    def failed_midway(self, status: int, output_tokens: int) -> None:
+        """The instance ended its stream with an error event, which the client has."""
+        self.answered = True
+        self._ended(Outcome.FAILED, status=status, output_tokens=output_tokens, why="the stream ended with an error")
+        self.over()
+
+    def unreachable(self, why: str) -> None:
+        """No connection; nothing was sent."""
+        self._ended(Outcome.UNREACHABLE, why=why)
+
+    def crowded(self, why: str) -> None:
+        """No room for one more connection to the instance."""
+        self._ended(Outcome.BUSY, why=why)
+
+    def lost(self, why: str, status: int = 0) -> None:
+        """The connection ended before the answer was whole."""
+        tokens = 0 if self.answer is None else self.answer.output_tokens
+        self._ended(Outcome.LOST, status=status, output_tokens=tokens, why=why)
+
+    def garbled(self, why: str) -> None:
+        """What came was not HTTP."""
+        tokens = 0 if self.answer is None else self.answer.output_tokens
+        self._ended(Outcome.FAILED, output_tokens=tokens, why=why)
+
+    def turned_away(self, held: "answers.HeldAnswer", whole: bool) -> None:
+        """The instance answered 429 or 5xx. `whole`: the answer can be passed on as it is."""
+        self.held = held if whole else None
+        busy = held.status in (429, 503)
+        self._ended(
+            Outcome.BUSY if busy else Outcome.FAILED,
+            status=held.status,
+            retry_after_s=held.retry_after_s,
+            why=f"status {held.status}",
+        )
+
+    # What the client side reports.
+
+    def client_left(self) -> None:
+        """The client closed its connection."""
+        self.gone = True
+        self.gateway.brain.submit(ClientLeft(self.request.id))
+        if self.attempt != NO_ATTEMPT:  # the cluster has said Abort before; this is for the case that it failed
+            self.abort("the client left")
+        self.over()
+
+    def client_full(self) -> None:
+        """The client takes its answer too slowly: let the instance wait."""
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def client_ready(self) -> None:
+        if self.upstream is not None:
+            self.upstream.resume()
+
+    # What time brings.
+
+    def sweep(self, now: Instant) -> None:
+        """Check the limits of the attempt in flight; called every `sweep_s`."""
+        if self.attempt == NO_ATTEMPT or self.client.full_since:
+            return
+        limits = self.limits
+        waited_s = (now - self.dispatched_at) / SECOND
+        if limits.whole_s is not None and waited_s > limits.whole_s:
+            self._timed_out("whole_s", limits.whole_s)
+            return
+        last = 0 if self.answer is None else self.answer.last_output_at
+        if last:
+            if limits.gap_s is not None and now - last > limits.gap_s * SECOND:
+                self._timed_out("gap_s", limits.gap_s)
+        elif self.request.stream and limits.first_token_s is not None and waited_s > limits.first_token_s:
+            self._timed_out("first_token_s", limits.first_token_s)
+
+    def _timed_out(self, limit: str, limit_s: float) -> None:
+        self.drop_upstream()
+        tokens = 0 if self.answer is None else self.answer.output_tokens
+        self._ended(Outcome.TIMED_OUT, output_tokens=tokens, why=f"{limit} = {limit_s:g} s")
+
+    def give_up(self, error: ApiError) -> None:
+        """The gateway stops: end the request now, with an error that the client can see."""
+        if self.attempt != NO_ATTEMPT:
+            self.abort("the gateway stops")
+        else:
+            self.gateway.brain.submit(ClientLeft(self.request.id))
+        if self.gateway.brain.requests.get(self.request.id) is self:
+            self.fail(error)
+
+    # Parts.
+
+    def drop_upstream(self) -> None:
+        """Close the connection to the instance, if there is one."""
+        if self.upstream is not None:
+            self.upstream.abort()
+            self.upstream = None
+
+    def request_head(self, base: bytes, host_line: bytes, credentials: bytes) -> bytes:
+        """The head that the instance is sent: its own path prefix, name and credentials around the client's lines."""
+        inbound = self.inbound
+        assert inbound.read is not None
+        if not credentials and (own := inbound.read.get(b"authorization")) is not None:
+            credentials = b"authorization: %b\r\n" % own
+        return b"".join((
+            b"POST ", base, inbound.target, host_line, inbound.lines, credentials,
+            b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(self.body), self.request.id.encode()),
+        ))  # fmt: skip
+
+    def _cut_short(self) -> ApiError:
+        """What a client is told in the middle of its answer."""
+        message = f"The answer broke off and is not whole ({self.why}). Send the request again."
+        return ApiError(502, "server_error", "answer_broke_off", message)
+
+    def about(self) -> bytes:
+        """Header lines that tell the client how its request was served."""
+        request = self.request.id.encode()
+        if not self.ordinal:
+            return b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request
+        pool = self.gateway.pools.get(self.instance)
+        instance = pool.id_line if pool is not None else b""
+        return b"x-isochrone-request-id: %b\r\n%bx-isochrone-attempts: %d\r\n" % (request, instance, self.ordinal)
+
+    def deliver(self) -> None:
+        """The first byte of an answer goes out: no other attempt can follow, so the body is no longer needed."""
+        self.delivered = True
+        self.gateway.bodies.release(self.inbound)
+        self.body = b""
+
+    def over(self) -> None:
+        """The request has ended: forget it and let the client's connection go on."""
+        if self.gateway.brain.requests.get(self.request.id) is not self:
+            return
+        del self.gateway.brain.requests[self.request.id]
+        self.gateway.bodies.release(self.inbound)
+        self.answer = self.held = None
+        self.client.exchange_over()
+
+    def _ended(
+        self,
+        outcome: Outcome,
+        status: int = 0,
+        usage: Usage | None = None,
+        output_tokens: int = 0,
+        retry_after_s: int | None = None,
+        why: str = "",
+    ) -> None:
+        attempt = self.attempt
+        if attempt == NO_ATTEMPT:
+            return
+        self.attempt = NO_ATTEMPT
+        self.upstream = None
+        self.why = f"{outcome.value}: {why}"
+        self.gateway.brain.submit(
+            Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why)
+        )

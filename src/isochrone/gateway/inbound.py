@@ -1,0 +1,82 @@
+"""One request as it came in, and the account of all bodies that are held in memory."""
+
+from isochrone.nouns.errors import ApiError
+
+OVERLOADED_RETRY_S = 5
+
+
+class Inbound:
+    """The head sorted out, the body in one piece once it is whole."""
+
+    __slots__ = (
+        "body",
+        "counted_bytes",
+        "error",
+        "head",
+        "http11",
+        "keep",
+        "lines",
+        "method",
+        "read",
+        "target",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.http11 = True
+        self.head: list[tuple[bytes, bytes]] = []
+        self.lines = b""
+        """Header lines to forward."""
+        self.read: dict[bytes, bytes] | None = None
+        """Headers that the gateway reads, by lower-case name; None until the head is whole."""
+        self.body: list[bytes] = []
+        self.counted_bytes = 0
+        """What `Bodies` has counted for this request."""
+        self.whole = False
+        """The body is complete."""
+        self.keep = False
+        """The client wants the connection kept."""
+        self.error: ApiError | None = None
+        """Refuse with this instead of serving, then close the connection."""
+
+    def header(self, name: str) -> str | None:
+        """Value of the first header of this name (lower case), None without one."""
+        wanted = name.encode()
+        for key, value in self.head:
+            if key.lower() == wanted:
+                return value.decode("latin-1")
+        return None
+
+
+class Bodies:
+    """Bytes of request bodies held by all connections together: one number, checked as bytes come in."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+
+    def take(self, inbound: Inbound, size: int) -> ApiError | None:
+        """Count bytes that came in; an error if there is no room for them."""
+        inbound.counted_bytes += size
+        self.held_bytes += size
+        return None if self.held_bytes <= self.bytes_max else no_room(self.bytes_max)
+
+    def release(self, inbound: Inbound) -> None:
+        """The request's body is no longer needed. May be called again."""
+        self.held_bytes -= inbound.counted_bytes
+        inbound.counted_bytes = 0
+
+
+def no_room(bytes_max: int) -> ApiError:
+    """503: all clients together send more than the gateway may hold."""
+    return ApiError(
+        503,
+        "service_unavailable",
+        "bodies_full",
+        f"The gateway holds its limit of {bytes_max} bytes of request bodies (bodies_bytes_max). "
+        f"Try again in {OVERLOADED_RETRY_S} s.",
+        None,
+        OVERLOADED_RETRY_S,
+    )

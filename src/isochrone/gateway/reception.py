@@ -1,0 +1,207 @@
+"""The front desk: what a request is, whether it may come in, and who answers it."""
+
+import math
+import random
+import re
+from typing import TYPE_CHECKING
+
+from isochrone.access import wire
+from isochrone.access.inject import with_usage
+from isochrone.access.paths import Paths
+from isochrone.access.scan import BadRequest, scan
+from isochrone.config.driver import RelayLimits, Routes
+from isochrone.gateway import local
+from isochrone.gateway.exchange import Exchange
+from isochrone.gateway.inbound import Inbound
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.errors import ApiError
+from isochrone.nouns.events import Arrived
+from isochrone.nouns.request import Request, Slo
+
+if TYPE_CHECKING:
+    from isochrone.gateway.app import Gateway
+    from isochrone.gateway.server import ClientConnection
+
+ID_CHARS_MAX = 128
+ANONYMOUS = "anonymous"
+
+_sane_id = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % ID_CHARS_MAX).fullmatch
+_SLO_HEADERS = (b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable")
+_TRUTH = {b"true": True, b"1": True, b"false": False, b"0": False}
+SESSION_CHARS_MAX = 256
+
+
+class Reception:
+    """Checks heads and bodies as they come in, and serves each request once it is whole."""
+
+    def __init__(self, gateway: "Gateway", paths: Paths, routes: Routes, limits: RelayLimits, inject: bool) -> None:
+        self.gateway = gateway
+        self.paths = paths
+        self.routes = routes
+        self.limits = limits
+        self.inject = inject
+        self.refusals: dict[str, int] = {}
+        """Requests refused before the cluster heard of them, by error code."""
+        self._chance = random.Random()
+
+    # While a request is being read.
+
+    def check(self, inbound: Inbound, head_bytes: int) -> ApiError | None:
+        """Look at a head: is it worth reading the body? `head_bytes`: at least as long as the head."""
+        limits = self.limits
+        if len(inbound.head) > limits.headers_max:
+            return wire.head_too_large("headers_max", limits.headers_max)
+        if head_bytes > limits.head_bytes_max and _length(inbound) > limits.head_bytes_max:
+            return wire.head_too_large("head_bytes_max", limits.head_bytes_max)
+        read = inbound.read
+        assert read is not None
+        declared = read.get(b"content-length")
+        if declared is not None and len(declared) > 4 and int(declared) > limits.body_bytes_max:
+            return wire.body_too_large(limits.body_bytes_max)
+        if read.get(b"content-encoding", b"identity") != b"identity":
+            return wire.unsupported_media("A compressed request body", "it without Content-Encoding")
+        if b"expect" in read:
+            return self._check_expecting(inbound)
+        return None
+
+    def _check_expecting(self, inbound: Inbound) -> ApiError | None:
+        """The client waits for our word before it sends the body: say no now where the path is wrong."""
+        assert inbound.read is not None
+        if inbound.read[b"expect"].lower() != b"100-continue":
+            return ApiError(417, "invalid_request_error", "expectation_failed", "Only Expect: 100-continue is known.")
+        if local.is_local(inbound.target):
+            return None
+        found = self.paths.find(inbound.method, inbound.target)
+        return found if isinstance(found, ApiError) else None
+
+    def take(self, inbound: Inbound, size: int) -> ApiError | None:
+        """Count body bytes as they come in."""
+        error = self.gateway.bodies.take(inbound, size)
+        if inbound.counted_bytes > self.limits.body_bytes_max:
+            return wire.body_too_large(self.limits.body_bytes_max)
+        return error
+
+    # Once it is whole.
+
+    def serve(self, client: "ClientConnection", inbound: Inbound) -> None:
+        """Answer a request from here, or hand it to the cluster. Never raises for anything that a client sends."""
+        if inbound.error is not None:
+            self._refuse(client, inbound, inbound.error)
+            return
+        route = self.paths.find(inbound.method, inbound.target)
+        if isinstance(route, ApiError):
+            if not local.answer(self.gateway, client, inbound):
+                self._refuse(client, inbound, route)
+            return
+        if self.gateway.draining:
+            self._refuse(client, inbound, local.draining(), route.anthropic)
+            return
+        parts = inbound.body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        inbound.body = []
+        read = inbound.read
+        assert read is not None
+        try:
+            scanned = scan(route, body, read.get(b"content-type", b""))
+            slo = _slo(read) if any(name in read for name in _SLO_HEADERS) else None
+        except BadRequest as refusal:
+            self._refuse(client, inbound, refusal.error, route.anthropic, route.template)
+            return
+        cut_usage = False
+        if self.inject and scanned.stream:
+            spliced = with_usage(route, scanned, body)
+            if spliced is not None:
+                body, cut_usage = spliced, True
+        request = Request(
+            id=self._id(read.get(b"x-request-id")),
+            model=scanned.model,
+            path=route.template,
+            generates=route.generates,
+            stream=scanned.stream,
+            size=scanned.size,
+            blocks=scanned.blocks,
+            hashed_bytes=scanned.hashed_bytes,
+            max_tokens=scanned.max_tokens,
+            choices=scanned.choices,
+            tenant=ANONYMOUS,
+            route=self.routes.of(route.template, scanned.model, inbound.header),
+            session=_session(read) or scanned.session,
+            slo=slo,
+        )
+        exchange = Exchange(self.gateway, client, inbound, route, request, body, cut_usage)
+        client.exchange = exchange
+        brain = self.gateway.brain
+        brain.requests[request.id] = exchange
+        brain.submit(Arrived(request))
+
+    def _id(self, asked: bytes | None) -> str:
+        """The client's own id where it can be trusted in logs and headers and is not in use; else one of ours."""
+        if asked is not None and _sane_id(asked):
+            text = asked.decode()
+            if text not in self.gateway.brain.requests:
+                return text
+        return f"{self._chance.getrandbits(64):016x}"
+
+    def _refuse(
+        self,
+        client: "ClientConnection",
+        inbound: Inbound,
+        error: ApiError,
+        anthropic: bool = False,
+        path: str = "other",
+    ) -> None:
+        """Answer with an error that the cluster never hears of; it is counted and recorded all the same."""
+        self.gateway.bodies.release(inbound)
+        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+        request = self._id(inbound.read.get(b"x-request-id") if inbound.read is not None else None)
+        now = self.gateway.brain.now
+        record = Decision(
+            request=request, model="", path=path, tenant=ANONYMOUS, route="default", stream=False, policy="",
+            arrived_at=now, prompt_tokens_estimate=0, ended_at=now, outcome="refused", reason=error.code,
+            status=error.status,
+        )  # fmt: skip
+        about = b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request.encode()
+        if error.status == 405:
+            about += b"allow: POST\r\n"
+        client.refuse(inbound, error, anthropic, about)
+        for sink in self.gateway.records:
+            sink(record)
+
+
+def _length(inbound: Inbound) -> int:
+    return len(inbound.target) + sum(len(name) + len(value) + 4 for name, value in inbound.head)
+
+
+def _session(read: dict[bytes, bytes]) -> str:
+    value = read.get(b"x-isochrone-session") or read.get(b"x-session-id")
+    return "" if value is None else value[:SESSION_CHARS_MAX].decode("latin-1")
+
+
+def _slo(read: dict[bytes, bytes]) -> Slo:
+    """Objectives from headers. Raises BadRequest that names the header at fault."""
+    ttft_ms, tpot_ms = _milliseconds(read, b"x-slo-ttft-ms"), _milliseconds(read, b"x-slo-tpot-ms")
+    asked = read.get(b"x-isochrone-sheddable", b"false").lower()
+    if asked not in _TRUTH:
+        raise BadRequest(_bad_header("x-isochrone-sheddable", asked, "true or false"))
+    return Slo(
+        ttft_s=None if ttft_ms is None else ttft_ms / 1e3,
+        tpot_s=None if tpot_ms is None else tpot_ms / 1e3,
+        sheddable=_TRUTH[asked],
+    )
+
+
+def _milliseconds(read: dict[bytes, bytes], name: bytes) -> float | None:
+    value = read.get(name)
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise BadRequest(_bad_header(name.decode(), value, "a positive number of milliseconds"))
+    return number
+
+
+def _bad_header(name: str, value: bytes, wanted: str) -> ApiError:
+    return wire.bad_request("invalid_header", f"The header {name} is {wire.quoted(value)}; it must be {wanted}.", name)

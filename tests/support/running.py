@@ -1,0 +1,105 @@
+"""Runs a test's coroutine on the loop that the gateway uses, with a limit, and a gateway in front of fake engines."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, TypeVar
+
+import uvloop
+from tests.support.fake_engine import FakeEngine
+
+from isochrone.cluster import Cluster
+from isochrone.config.driver import RelayLimits
+from isochrone.gateway.app import Gateway, GatewaySettings
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.events import ModelsSeen, Probed, Verdict
+from isochrone.nouns.instance import InstanceSpec, ModelCard
+from isochrone.nouns.settings import Settings
+
+T = TypeVar("T")
+LIMIT_S = 30.0
+"""A test that waits longer than this for anything has failed."""
+
+QUICK = RelayLimits(
+    head_s_max=0.15, body_s_max=0.15, idle_s_max=0.3, upstream_idle_s_max=0.1, client_write_s_max=0.2,
+    linger_s_max=0.05, sweep_s=0.01,
+)  # fmt: skip
+"""Limits in time, scaled from seconds to hundredths."""
+
+
+def run(test: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
+    """Run the coroutine on uvloop."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(limit_s):
+            return await test
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(limited())
+
+
+class Served:
+    """A gateway that runs, and what it recorded."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.records: list[Decision] = []
+        gateway.records.append(self.records.append)
+
+    @property
+    def port(self) -> int:
+        return self.gateway.port
+
+    def assert_nothing_left(self) -> None:
+        """Every account that a request enters is back to zero."""
+        gateway = self.gateway
+        assert not gateway.brain.requests
+        assert not gateway.brain.attempts
+        assert gateway.bodies.held_bytes == 0
+        assert gateway.brain.faults == 0
+        assert gateway.cluster.in_flight() == 0
+        for view in gateway.cluster.instances():
+            assert (view.in_flight, view.pending_prefill_tokens, view.kv_tokens) == (0, 0, 0)
+            assert view.pending_prefill_s == 0
+
+    async def until_idle(self) -> None:
+        """Wait until no request is open."""
+        while self.gateway.brain.requests:
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def serving(
+    *engines: FakeEngine,
+    limits: RelayLimits = QUICK,
+    settings: Settings | None = None,
+    inject: bool = True,
+    models: tuple[str, ...] = ("m",),
+) -> AsyncIterator[Served]:
+    """A gateway on a free port in front of these engines, all of them ready."""
+    gateway = Gateway(
+        Cluster(settings or Settings(policy="round-robin"), Random(7)), GatewaySettings(limits=limits, inject=inject)
+    )
+    for engine in engines:
+        join(gateway, engine.id, engine.url, models)
+    await gateway.start("127.0.0.1", 0)
+    served = Served(gateway)
+    try:
+        yield served
+    finally:
+        await gateway.close()
+
+
+def join(gateway: Gateway, instance: str, url: str, models: tuple[str, ...] = ("m",)) -> None:
+    """Make an instance known and ready, without waiting for heartbeats."""
+    gateway.add_instance(InstanceSpec(id=instance, url=url))
+    gateway.submit(ModelsSeen(instance, tuple(ModelCard(model, 8192) for model in models)))
+    for _ in range(gateway.cluster.settings.heartbeat_ready_answers):
+        gateway.submit(Probed(instance, Verdict.OK))
+
+
+def quick(**changes: Any) -> RelayLimits:
+    """QUICK with changes."""
+    return dataclasses.replace(QUICK, **changes)
