@@ -50,11 +50,12 @@ async def engines(wanted: Engines, logs: Path) -> AsyncIterator[list[str]]:
 
 
 def urls_in(ready_file: Path) -> list[str]:
-    """What `isochrone emulate --ready-file` wrote: a JSON list of URLs."""
-    urls = json.loads(ready_file.read_text())
-    if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
-        raise RigError(f"{ready_file} holds no list of URLs")
-    return urls
+    """What `isochrone emulate --ready-file` wrote: `{"urls": [...]}`."""
+    said = json.loads(ready_file.read_text())
+    urls = said.get("urls") if isinstance(said, dict) else None
+    if not isinstance(urls, list) or not urls:
+        raise RigError(f"{ready_file} holds no URLs")
+    return [str(url) for url in urls]
 
 
 @asynccontextmanager

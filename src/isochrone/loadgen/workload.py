@@ -21,9 +21,9 @@ from isochrone.loadgen.text import words
 
 CHAT, DOCUMENT, EXTRACTION = "chat", "document", "extraction"
 PATH = "/v1/chat/completions"
-OUTPUT_FIELD = "stop_after"
-"""Body field by which an emulated engine is told how long its answer will turn out. Real engines ignore it and the
-gateway does not read it: to the gateway the length is as unknown as in life. `max_tokens` is the route's bound."""
+OUTPUT_FIELD = "min_tokens"
+"""Says how long an answer will turn out on engines that end it at the first chance (`isochrone emulate --mean-output 1`).
+The gateway does not read it: to the gateway the length is as unknown as in life. `max_tokens` is the route's bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Shape:
 
 
 SHAPES = {
-    CHAT: Shape(1.6, (2, 6), (0.8, 4.0), 4, (300, 900), (30, 300), (20, 200), (50, 150), 400),
-    DOCUMENT: Shape(0.55, (1, 4), (1.0, 4.0), 1, (60, 60), (2200, 4800), (20, 60), (30, 90), 300),
-    EXTRACTION: Shape(3.0, (1, 1), (0.0, 0.0), 5, (700, 1400), (80, 400), (0, 0), (10, 40), 100),
+    CHAT: Shape(3.6, (2, 3), (0.8, 2.5), 4, (300, 900), (30, 300), (20, 200), (25, 90), 256),
+    DOCUMENT: Shape(1.05, (1, 2), (1.0, 2.5), 1, (60, 60), (2200, 4800), (20, 60), (25, 75), 256),
+    EXTRACTION: Shape(4.3, (1, 1), (0.0, 0.0), 5, (700, 1400), (80, 400), (0, 0), (10, 40), 100),
 }
 
 
@@ -85,7 +85,7 @@ def workload(
     warm_s: float,
     seconds: float,
     rate_scale: float = 1.0,
-    burst_cv: float = 2.0,
+    burst_cv: float = 1.8,
     shapes: dict[str, Shape] = SHAPES,
 ) -> Workload:
     """Arrivals over `warm_s` seconds that are not counted and `seconds` that are; `rate_scale` multiplies all rates."""

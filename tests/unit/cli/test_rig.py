@@ -59,10 +59,10 @@ def test_tail(tmp_path: Path) -> None:
     assert tail(log, 2) == "line 98\nline 99"
 
 
-def test_ready_file_must_be_a_list_of_urls(tmp_path: Path) -> None:
+def test_ready_file_must_hold_urls(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    ready.write_text('["http://127.0.0.1:1"]')
+    ready.write_text('{"urls": ["http://127.0.0.1:1"]}')
     assert urls_in(ready) == ["http://127.0.0.1:1"]
-    ready.write_text('{"a": 1}')
+    ready.write_text('{"urls": []}')
     with pytest.raises(RigError):
         urls_in(ready)
