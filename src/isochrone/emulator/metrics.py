@@ -118,7 +118,7 @@ class EngineMetrics:
         return self.prompt_tokens - self.prompt_tokens_cached
 
     def step(self, emitted: int, prompt_tokens: int) -> None:
-        """Like vLLM 0.32: a prompt counts whole in the step of its first token, and a step without tokens not at all."""
+        """As vLLM 0.32: a prompt counts whole in the step of its first token, a step without tokens not at all."""
         self.generation_tokens += emitted
         if emitted:
             self.step_tokens.observe(emitted + prompt_tokens)
