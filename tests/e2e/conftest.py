@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tests.support.calls import eventually, get
 from tests.support.processes import Up
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Engine
-from tests.support.calls import Stream, eventually, get, post
 
 from isochrone.adapters.engine import detect, models
 from isochrone.nouns.instance import Snapshot
+from tests.e2e.conftest import Engine
+from tests.support.calls import Stream, eventually, get, post
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PROMPT = "The queue of the cluster is long, and each request wants its answer at the same time as the others. " * 8

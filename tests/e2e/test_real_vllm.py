@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 import pytest
+
 from tests.e2e.conftest import ready_instances
 from tests.support.calls import Stream, call, connect, eventually, metric, post
 from tests.support.processes import Up
