@@ -81,7 +81,7 @@ class Curve:
         if so_far >= LONGEST:
             return min(TAIL_TOKENS, bound - so_far)
         left = (self.mean_up_to(bound) - self.mean_up_to(so_far)) / self.share_longer(so_far)
-        return min(left, bound - so_far)
+        return min(left, bound - so_far)  # rounding, where hardly any answer is that long
 
     def remaining_quantile(self, q: float, so_far: float, bound: float) -> float:
         """Tokens still to come after `so_far` that a share q of answers does not exceed."""

@@ -144,7 +144,7 @@ def test_a_model_that_changes_is_followed() -> None:
     prompts, size = PromptTokens(), PromptSize(text_bytes=4000, messages=1)
     for _ in range(500):
         prompts.learn("m", size, 1000)
-    for _ in range(100):
+    for _ in range(50):
         prompts.learn("m", size, 1500)
     assert prompts.estimate("m", size) == pytest.approx(1500, rel=0.05)
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from isochrone.nouns.instant import SECOND
-from isochrone.scheduling.lengths import BINS, EDGES, HALF_LIFE_NS, LONGEST, PRIOR, PRIOR_WEIGHT, Curve, OutputLengths
+from isochrone.scheduling.lengths import BINS, EDGES, LONGEST, PRIOR, PRIOR_WEIGHT, RENEW_EVERY, Curve, OutputLengths
 
 
 def exponential(mean: float, chance: random.Random) -> float:
@@ -134,7 +134,7 @@ def test_old_answers_fade_by_time() -> None:
     for _ in range(200):
         lengths.observe("m", "r", 1000, False, 0)
     for _ in range(60):
-        lengths.observe("m", "r", 50, False, 10 * HALF_LIFE_NS)
+        lengths.observe("m", "r", 50, False, 10 * 3600 * SECOND)
     assert lengths.mean("m", "r") < 120
 
 
@@ -147,9 +147,19 @@ def test_old_answers_fade_by_number() -> None:
     assert lengths.mean("m", "r") < 150
 
 
+def test_the_curve_is_renewed_every_few_answers() -> None:
+    lengths = OutputLengths()
+    for _ in range(5000):
+        lengths.observe("m", "r", 1000, False, 0)
+    before = lengths.mean("m", "r")
+    for _ in range(RENEW_EVERY):
+        lengths.observe("m", "r", 50, False, 0)
+    assert lengths.mean("m", "r") < before - 10
+
+
 def test_years_without_an_answer_do_no_harm() -> None:
     lengths = OutputLengths()
-    for year in range(5):
+    for year in range(30):
         lengths.observe("m", "r", 300, False, year * 365 * 24 * 3600 * SECOND)
         assert 100 < lengths.mean("m", "r") < 400
 
