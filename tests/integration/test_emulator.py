@@ -100,6 +100,11 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def prompt_ids(answer: Any, chat: bool) -> list[int]:
+    ids: list[int] = (answer if chat else answer["choices"][0])["prompt_token_ids"]
+    return ids
+
+
 def text_of(events: list[Any], chat: bool) -> str:
     choices = [event["choices"][0] for event in events if event["choices"]]
     return "".join(choice["delta"]["content"] if chat else choice["text"] for choice in choices)
@@ -115,17 +120,13 @@ def test_streamed_and_whole_answers_say_the_same(path: str, asked: dict[str, Any
         choice = whole["choices"][0]
         chat = path == CHAT
         assert text_of(events, chat) == (choice["message"]["content"] if chat else choice["text"])
-        ids = [event["choices"][0].get("token_ids") or [] for event in events[:-1]]
-        assert sum(ids, []) == choice["token_ids"]
+        ids = [token for event in events[:-1] for token in event["choices"][0].get("token_ids") or []]
+        assert ids == choice["token_ids"]
         assert events[-2]["choices"][0]["finish_reason"] == choice["finish_reason"] == "length"
         assert events[-1]["choices"] == []
-        assert {**events[-1]["usage"], "prompt_tokens_details": None} == {
-            **whole["usage"],
-            "prompt_tokens_details": None,
-        }
-        assert whole["usage"]["completion_tokens"] == 9
-        first = events[0] if chat else events[0]["choices"][0]
-        assert first["prompt_token_ids"] == (whole if chat else choice)["prompt_token_ids"]
+        for name, count in (("prompt_tokens", len(prompt_ids(whole, chat))), ("completion_tokens", 9)):
+            assert events[-1]["usage"][name] == whole["usage"][name] == count
+        assert prompt_ids(events[0], chat) == prompt_ids(whole, chat)
 
     with_emulator(story)
 
