@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from isochrone.access.paths import checked
 from isochrone.config.driver import RelayLimits
 from isochrone.nouns.settings import Settings
 
@@ -296,6 +297,5 @@ class File(Group):
     @model_validator(mode="after")
     def _paths_are_paths(self) -> "File":
         for path in self.paths:
-            if not path.startswith("/") or any(character in path for character in "?# \\"):
-                raise ValueError(f"paths: {path!r} must start with / and hold neither ?, # nor spaces")
+            checked(path)
         return self

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from isochrone import __version__
 from isochrone.cluster.view import InstanceView, QueueView
+from isochrone.gateway.accesslog import AccessLog
+from isochrone.gateway.app import Gateway
 from isochrone.gateway.watch import Watched
 from isochrone.nouns.instance import State
 from isochrone.observe.families import Family, Row
@@ -84,3 +86,54 @@ def build_info(policy: str, shadow: str | None) -> list[Family]:
     labels = ("version", "python", "policy", "shadow")
     row = (__version__, platform.python_version(), policy, shadow or "")
     return [Family("isochrone_build_info", "gauge", "What runs here; always 1.", labels, [(row, 1.0)])]
+
+
+LAG_SHARES = (0.5, 0.99, 1.0)
+"""Quantiles of the event loop's lag that are shown."""
+
+
+def process_gauges(gateway: Gateway, access_log: AccessLog | None) -> list[Family]:
+    """The gateway's own process."""
+    lag_s: list[Row] = [((f"{share:g}",), gateway.sweep.lag_s(share)) for share in LAG_SHARES]
+    upstream: list[Row] = []
+    for instance, pool in gateway.pools.items():
+        upstream += [((instance, "idle"), pool.idle), ((instance, "busy"), pool.open - pool.idle)]
+    left_out, written = (access_log.left_out, access_log.written) if access_log is not None else (0, 0)
+    return [
+        Family(
+            "isochrone_event_loop_lag_seconds",
+            "gauge",
+            "How late the event loop ran its sweep over the last minute, by quantile.",
+            ("quantile",),
+            lag_s,
+        ),
+        _single("isochrone_open_requests", "gauge", "Requests being answered or held.", len(gateway.brain.requests)),
+        _single("isochrone_client_connections", "gauge", "Open client connections.", len(gateway.connections)),
+        _single(
+            "isochrone_client_connections_refused_total",
+            "counter",
+            "Client connections turned away at connections_max or while draining.",
+            gateway.connections_refused,
+        ),
+        Family(
+            "isochrone_upstream_connections",
+            "gauge",
+            "Open connections to an instance.",
+            ("instance", "state"),
+            upstream,
+        ),
+        _single("isochrone_held_body_bytes", "gauge", "Request bodies in memory.", gateway.bodies.held_bytes),
+        _single("isochrone_draining", "gauge", "1 while the gateway drains.", float(gateway.draining)),
+        _single("isochrone_faults_total", "counter", "Bugs of our own that were caught.", gateway.brain.faults),
+        _single("isochrone_access_log_lines_total", "counter", "Access log lines written.", written),
+        _single(
+            "isochrone_access_log_left_out_total",
+            "counter",
+            "Access log lines that found no room, or no disk.",
+            left_out,
+        ),
+    ]
+
+
+def _single(name: str, kind: str, text: str, value: float) -> Family:
+    return Family(name, kind, text, (), [((), value)])

@@ -55,7 +55,11 @@ def test_a_full_file(tmp_path: Path) -> None:
           rules: [{{route: long, header: "x-kind: long*"}}]
         instances:
           - {{url: "http://10.0.0.1:8000/", class: h100, weight: 2, slots: 256, credentials: $KEY}}
-          - {{url: "https://10.0.0.2", id: b, models: [m], credentials: "file:{tmp_path}/secret", tls: {{verify: false}}}}
+          - url: https://10.0.0.2
+            id: b
+            models: [m]
+            credentials: file:{tmp_path}/secret
+            tls: {{verify: false}}
         """,
         KEY="abc",
     )
@@ -117,7 +121,7 @@ def test_overrides_win_key_by_key(tmp_path: Path) -> None:
         ("a: [1\nb: 2", "line 2, column 2: "),
         ("- 1", "expected keys and values at the top, found a list"),
         ("routes: {rules: [{route: a}]}", "line 1: routes.rules[0]: a rule needs at least one of path, model and"),
-        ("paths: [v1/x]", "the file: paths: 'v1/x' must start with /"),
+        ("paths: [v1/x]", "the file: path 'v1/x' must start with '/'"),
         ("heartbeat: {eject_misses: 1, suspect_misses: 2}", "heartbeat.eject_misses: must not be less than"),
     ],
 )

@@ -1,0 +1,196 @@
+"""`isochrone serve`: the gateway in front of engines that are already up.
+
+Exit codes: 0 after a clean stop, 1 when it could not start, 2 for flags or a configuration that make no sense.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from isochrone import __version__
+from isochrone.cli.plugins import load_policies
+from isochrone.config.build import Configuration
+from isochrone.config.loader import load
+from isochrone.config.problems import ConfigError, nearest
+from isochrone.gateway.service import Service, StartError
+from isochrone.scheduling import policies
+
+OPEN_FILES = 65_536
+"""Open files asked for, as far as the hard limit allows: one for each connection."""
+
+
+def instance_entry(text: str) -> dict[str, Any]:
+    """`URL,class=h100,weight=2,slots=256` as an entry of the configuration's `instances`."""
+    url, *pairs = text.split(",")
+    entry: dict[str, Any] = {"url": url}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} in {text!r}: expected key=value", param_hint="--instance")
+        entry[key.strip()] = tuple(value.split("+")) if key.strip() == "models" else value
+    return entry
+
+
+def overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, in the shape of the configuration file."""
+    found: dict[str, Any] = {}
+    for flag, (group, key) in PLACES.items():
+        value = flags[flag]
+        if value is None:
+            continue
+        if group:
+            found.setdefault(group, {})[key] = value
+        else:
+            found[key] = value
+    if flags["no_hold"]:
+        found["hold"] = False
+    if flags["instances"]:
+        found["instances"] = [instance_entry(text) for text in flags["instances"]]
+    slo = {"ttft_s": flags["slo_ttft"], "tpot_s": flags["slo_tpot"], "sheddable": flags["sheddable"] or None}
+    slo = {key: value for key, value in slo.items() if value is not None}
+    if slo:
+        found["slo"] = {"default": slo}
+    return found
+
+
+PLACES = {
+    "policy": ("", "policy"),
+    "shadow": ("", "shadow"),
+    "seed": ("", "seed"),
+    "inject": ("", "inject"),
+    "access_log": ("", "access_log"),
+    "warm_start": ("", "warm_start"),
+    "host": ("listen", "host"),
+    "port": ("listen", "port"),
+    "admin_host": ("admin", "host"),
+    "admin_port": ("admin", "port"),
+}
+"""Flag -> group and key of the configuration file."""
+
+
+def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
+    """File and flags together; click's UsageError for what makes no sense."""
+    try:
+        configuration = load(Path(config) if config else None, overrides(flags))
+    except ConfigError as error:
+        raise click.UsageError("\n".join(error.problems)) from None
+    for key in ("policy", "shadow"):
+        name = getattr(configuration.settings, key)
+        if name is not None and name not in policies.names():
+            raise click.UsageError(f"{key} = {name!r}: no such policy; {nearest(name, policies.names())}")
+    if not configuration.instances and not config:
+        raise click.UsageError("Give at least one --instance URL, or a --config FILE.")
+    return configuration
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    metavar="URL[,KEY=VALUE...]",
+    help="An engine; repeat for each. Keys: id, class, weight, slots, engine, models (a+b), max_model_len, credentials "
+    "($NAME or file:PATH).",
+)
+@click.option("--config", metavar="FILE", help="Configuration file (YAML); flags override it.")
+@click.option("--policy", metavar="NAME", help=f"How requests are placed: {', '.join(policies.names())}.")
+@click.option("--shadow", metavar="NAME", help="A second policy that decides and records, and never acts.")
+@click.option("--no-hold", is_flag=True, help="Dispatch at once: no late binding.")
+@click.option("--host", help="Address for clients (127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port for clients (8080).")
+@click.option("--admin-host", help="Address of the admin API and /metrics (127.0.0.1).")
+@click.option("--admin-port", type=click.IntRange(0, 65535), help="Their port (8081).")
+@click.option("--inject", type=click.Choice(["usage", "none"]), help="Fields spliced into bodies (usage).")
+@click.option("--access-log", metavar="PATH", help="JSON lines to a file, `-` for standard output, `off` (off).")
+@click.option("--warm-start", metavar="FILE", help="Keep what was learnt over restarts.")
+@click.option("--slo-ttft", type=float, metavar="S", help="Objective: seconds to the first token.")
+@click.option("--slo-tpot", type=float, metavar="S", help="Objective: seconds between tokens.")
+@click.option("--sheddable", is_flag=True, help="Refuse with 503 what can no longer meet --slo-ttft.")
+@click.option("--seed", type=int, help="Seed for breaking ties (0).")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(config: str | None, log_level: str, **flags: Any) -> None:
+    """Run the gateway in front of engines that are already up.
+
+    \b
+      isochrone serve --instance http://127.0.0.1:9001 --instance http://127.0.0.1:9002,class=h100,weight=2
+      curl http://127.0.0.1:8080/v1/models
+      curl http://127.0.0.1:8081/admin/instances
+    """
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    load_policies()
+    configuration = configured(config, flags)
+    if flags["sheddable"] and (configuration.settings.slo is None or configuration.settings.slo.ttft_s is None):
+        raise click.UsageError("--sheddable needs --slo-ttft: it says when a request is refused.")
+    raise_open_files()
+    try:
+        uvloop.run(serve(configuration))
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def raise_open_files() -> None:
+    """Each connection is an open file, and the usual limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def serve(configuration: Configuration) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal cuts what still runs."""
+    stopping = asyncio.Event()
+    cutting = asyncio.Event()
+
+    def asked_to_stop() -> None:
+        (cutting if stopping.is_set() else stopping).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    service = Service(configuration)
+    try:
+        await service.start()
+    except StartError:
+        await service.stop(0.0)
+        raise
+    click.echo(ready_line(service), err=configuration.file.access_log == "-")
+    gc.collect()
+    gc.freeze()  # what was made at the start stays: no collection need look at it again
+    await stopping.wait()
+    open_requests = len(service.gateway.brain.requests)
+    click.echo(
+        f"Draining {open_requests} open requests (at most {configuration.settings.drain_s_max:g} s) ...", err=True
+    )
+    stop = loop.create_task(service.stop())
+    cut = loop.create_task(cutting.wait())
+    await asyncio.wait((stop, cut), return_when=asyncio.FIRST_COMPLETED)
+    if not stop.done():
+        await service.gateway.close()
+    cut.cancel()
+    await stop
+
+
+def ready_line(service: Service) -> str:
+    """One line that says where everything is."""
+    file = service.configuration.file
+    count = len(service.configuration.instances)
+    placed = f"{file.policy}" + (f" (shadow {file.shadow})" if file.shadow else "")
+    return (
+        f"isochrone {__version__}: {placed} over {count} instance{'' if count == 1 else 's'}, "
+        f"serving http://{file.listen.host}:{service.port}, admin http://{file.admin.host}:{service.admin_port}"
+    )

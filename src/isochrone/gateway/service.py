@@ -1,0 +1,103 @@
+"""The whole gateway as one thing that starts and stops: data path, asking loops, admin port, logs, warm start."""
+
+import logging
+import random
+from pathlib import Path
+
+from isochrone.access.paths import Paths
+from isochrone.cluster import Cluster
+from isochrone.config.build import Configuration
+from isochrone.gateway import gauges
+from isochrone.gateway.accesslog import AccessLog
+from isochrone.gateway.admin import Admin
+from isochrone.gateway.admin_server import AdminServer
+from isochrone.gateway.app import Gateway, GatewaySettings
+from isochrone.gateway.fleet import Fleet
+from isochrone.gateway.metrics import Metrics
+from isochrone.gateway.warmstart import WarmStart
+from isochrone.gateway.watch import Watch
+from isochrone.observe.families import Family, families
+
+log = logging.getLogger("isochrone.service")
+
+
+class StartError(Exception):
+    """The gateway cannot start; the message says why and names what to change."""
+
+
+class Service:
+    """Made from a configuration; `start`, then `stop` (which drains)."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        file = configuration.file
+        self.configuration = configuration
+        self.cluster = Cluster(configuration.settings, random.Random(file.seed))
+        self.gateway = Gateway(
+            self.cluster,
+            GatewaySettings(
+                limits=configuration.relay,
+                paths=Paths(configuration.paths),
+                routes=configuration.routes,
+                inject=file.inject == "usage",
+            ),
+        )
+        self.watch = Watch(self.gateway, configuration.scrape, random.Random(file.seed + 1))
+        self.fleet = Fleet(self.gateway, self.watch)
+        self.access_log = AccessLog(file.access_log, file.limits.log_lines_max) if file.access_log != "off" else None
+        self.warm_start = WarmStart(Path(file.warm_start), self.cluster) if file.warm_start else None
+        self.metrics = Metrics()
+        self.metrics.add(lambda: families(self.cluster.series))
+        self.metrics.add(lambda: gauges.instance_gauges(self.cluster.instances()))
+        self.metrics.add(lambda: gauges.queue_gauges(self.cluster.queues()))
+        self.metrics.add(lambda: gauges.asking_counters(self.watch.instances.items()))
+        self.metrics.add(self._process)
+        self.admin = AdminServer(Admin(self.fleet, configuration, self.metrics).app())
+        self.port = 0
+        self.admin_port = 0
+
+    async def start(self) -> None:
+        """Listen and begin to ask instances. StartError where that fails."""
+        file = self.configuration.file
+        if self.warm_start is not None and self.warm_start.load():
+            log.info("warm start: took up what %s knows", file.warm_start)
+        if self.access_log is not None:
+            try:
+                self.access_log.start()
+            except OSError as error:
+                raise StartError(f"access_log: {file.access_log}: {error.strerror or error}") from None
+            self.gateway.records.append(self.access_log.record)
+        for spec in self.configuration.instances:
+            try:
+                self.fleet.join(spec, self.configuration.links[spec.id])
+            except OSError as error:  # ssl.SSLError too
+                raise StartError(f"instance {spec.id}: tls: {error}") from None
+        try:
+            await self.gateway.start(file.listen.host, file.listen.port)
+            self.port = self.gateway.port
+        except OSError as error:
+            raise StartError(error.strerror or str(error)) from None
+        try:
+            self.admin_port = await self.admin.start(file.admin.host, file.admin.port)
+        except OSError as error:
+            raise StartError(
+                f"admin port: cannot listen on {file.admin.host}:{file.admin.port}: {error.strerror or error}"
+            ) from None
+        if self.warm_start is not None:
+            self.warm_start.start()
+
+    async def stop(self, drain_s_max: float | None = None) -> None:
+        """Take nothing new, let running requests end, and close everything. Also after a failed start."""
+        limit_s = self.cluster.settings.drain_s_max if drain_s_max is None else drain_s_max
+        await self.gateway.drain(limit_s)
+        await self.watch.close()
+        if self.access_log is not None:
+            await self.access_log.close()
+        if self.warm_start is not None and self.port:
+            await self.warm_start.close()
+        await self.admin.close()
+
+    def _process(self) -> list[Family]:
+        settings = self.cluster.settings
+        return gauges.build_info(settings.policy, settings.shadow) + gauges.process_gauges(
+            self.gateway, self.access_log
+        )
