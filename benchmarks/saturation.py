@@ -19,6 +19,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -140,7 +141,7 @@ def _first_model(port: int) -> str:
 async def saturated_tokens_per_s(plan: Plan, policy: str, pair: int, logs: Path) -> float:
     """Tokens/s of one run, its warm-up left out."""
     async with behind_gateway(plan, policy, logs) as (client, model):
-        start = asyncio.get_running_loop().time() + plan.warm_s
+        start = time.monotonic() + plan.warm_s
         source = calls(plan, model, f"sizes {pair}", f"text {pair} {policy}")
         results = await closed_loop(client, source, plan.concurrency, plan.warm_s + plan.seconds)
     _all_served(results, policy)

@@ -1,4 +1,7 @@
-"""What the client sends and what came back: plain data, times in seconds on the event loop's clock."""
+"""What the client sends and what came back: plain data, times in seconds of `time.monotonic`.
+
+That is the event loop's clock too; uvloop's own reading of it has steps of a millisecond and is not used here.
+"""
 
 from dataclasses import dataclass
 

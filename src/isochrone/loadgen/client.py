@@ -1,6 +1,7 @@
 """The load client: calls over a bounded set of kept-alive connections to one address."""
 
 import asyncio
+import time
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -59,9 +60,9 @@ class Client:
     async def call(self, call: Call, intended_at: float | None = None) -> Result:
         """Send one call and wait for its end. Never raises for what the peer does: the result says it.
 
-        intended_at: the instant from which latency counts, on the loop's clock; None: now.
+        intended_at: the instant from which latency counts, on `time.monotonic`; None: now.
         """
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         result = Result(call.route, call.stream, now if intended_at is None else intended_at)
         connection = await self._acquire(result)
         if connection is None:
@@ -112,7 +113,7 @@ class Client:
         try:
             async with asyncio.timeout(self.connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(host, loop.time, self._release), self.host, self.port
+                    lambda: Connection(host, self._release), self.host, self.port
                 )
         except (OSError, TimeoutError):
             self._wake_one()
@@ -124,7 +125,7 @@ class Client:
 
     def _give_up(self, result: Result, error: str) -> None:
         result.error = error
-        result.ended_at = asyncio.get_running_loop().time()
+        result.ended_at = time.monotonic()
 
     def _release(self, connection: Connection) -> None:
         self._busy.discard(connection)
@@ -141,7 +142,7 @@ class Client:
 
     def _look_for_late_calls(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self.whole_s
+        oldest = time.monotonic() - self.whole_s
         for connection in [each for each in self._busy if (each.in_hand_since() or oldest) < oldest]:
             connection.fail("timeout")
         self._sweep = loop.call_later(SWEEP_S, self._look_for_late_calls)

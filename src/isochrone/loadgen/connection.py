@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection of the load client: one call at a time, kept open between calls."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -16,9 +17,8 @@ ANSWER_BYTES_MAX = 16 << 20
 class Connection(asyncio.Protocol):
     """Sends calls and fills in their results. `released` is called once per call, whether it went well or not."""
 
-    def __init__(self, host: str, clock: Callable[[], float], released: Callable[["Connection"], None]) -> None:
+    def __init__(self, host: str, released: Callable[["Connection"], None]) -> None:
         self._host = host
-        self._clock = clock
         self._released = released
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
 
     def data_received(self, data: bytes) -> None:
-        self._now = self._clock()
+        self._now = time.monotonic()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, BadStream):
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
-        self._now = self._clock()
+        self._now = time.monotonic()
         self._finish("truncated" if self._result is not None and self._result.first_byte_at else "closed")
 
     # the client's side
@@ -62,14 +62,14 @@ class Connection(asyncio.Protocol):
         self._whole_bytes = 0
         self.calls += 1
         self._waiter = asyncio.get_running_loop().create_future()
-        result.sent_at = self._clock()
+        result.sent_at = time.monotonic()
         self._transport.write(_render(call, self._host))
         return self._waiter
 
     def fail(self, error: str) -> None:
         """End the call in hand with `error` and close: the peer sees that this client has left."""
         self.usable = False
-        self._now = self._clock()
+        self._now = time.monotonic()
         if self._transport is not None:
             self._transport.abort()
         self._finish(error)

@@ -1,6 +1,7 @@
 """How late this process's event loop runs: a measurement on a busy machine measures the machine."""
 
 import asyncio
+import time
 from collections import deque
 
 from isochrone.loadgen.report import percentile
@@ -19,8 +20,7 @@ class LagWatch:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        loop = asyncio.get_running_loop()
-        self._arm(loop, loop.time() + TICK_S)
+        self._arm(asyncio.get_running_loop(), time.monotonic() + TICK_S)
 
     def stop(self) -> None:
         """End; what was seen stays."""
@@ -37,6 +37,6 @@ class LagWatch:
         self._handle = loop.call_at(due, self._tick, loop, due)
 
     def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        now = loop.time()
+        now = time.monotonic()
         self._late.append(max(0.0, now - due))
         self._arm(loop, now + TICK_S)

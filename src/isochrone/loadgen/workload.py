@@ -22,7 +22,7 @@ from isochrone.loadgen.text import words
 CHAT, DOCUMENT, EXTRACTION = "chat", "document", "extraction"
 PATH = "/v1/chat/completions"
 OUTPUT_FIELD = "min_tokens"
-"""Says how long an answer will turn out on engines that end it at the first chance (`isochrone emulate --mean-output 1`).
+"""How long an answer will turn out, on engines that end it at the first chance (`isochrone emulate --mean-output 1`).
 The gateway does not read it: to the gateway the length is as unknown as in life. `max_tokens` is the route's bound."""
 
 
