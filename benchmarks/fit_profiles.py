@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isochrone.twin.profiles import PROFILES
+
 TARGETS = {
     "h100-8b": ("h100_sxm", "Llama-3.1-8B", "1"),
     "h100-70b-tp4": ("h100_sxm", "Llama-3.1-70B", "4"),
@@ -93,6 +95,27 @@ def fit(rows: Rows) -> np.ndarray:
     return best
 
 
+def check_against_servers(path: str) -> None:
+    """The `h100-8b` profile against whole servers that the fit has not seen: TPOT at a fixed concurrency.
+
+    In the steady state of a closed loop each step decodes `batch` rows and prefills batch * prompt / output tokens.
+    """
+    step = PROFILES["h100-8b"].step
+    errors = []
+    with open(path, newline="", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            served = (row["kind"], row["gpu"], row["model"], row["tp"])
+            if served != ("measured_serving", "h100_sxm", "meta-llama/Llama-3.1-8B-Instruct", "1"):
+                continue
+            batch, prompt, output = int(row["batch"]), int(row["prompt_tokens"]), int(row["output_tokens"])
+            prefilled = batch * prompt / output
+            seconds = step.seconds(round(batch + prefilled), batch * (prompt + output // 2), prefilled * prompt / 2)
+            errors.append(seconds / (float(row["tpot_ms"]) / 1e3) - 1)
+    error = np.array(errors)
+    print(f"h100-8b against {len(error)} measured servers: mean error {error.mean():+.1%}, ", end="")
+    print(f"mean absolute {np.abs(error).mean():.1%}, worst {np.abs(error).max():.1%}")
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: fit_profiles.py STEP_TIMES.csv")
@@ -103,6 +126,7 @@ def main() -> None:
         error = np.abs(predict(theta, rows) / rows.seconds - 1)
         values = "  ".join(f"{value:<12.4g}" for value in theta)
         print(f"{name:<13}  {len(rows.seconds):<5}  {values}  {error.mean():6.1%}  {error.max():6.1%}")
+    check_against_servers(sys.argv[1])
 
 
 if __name__ == "__main__":
