@@ -14,7 +14,7 @@ from isochrone.emulator.pages import PAGES, response
 BODY_BYTES_MAX = 64 * 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 PIPELINED_MAX = 16
-"""Requests read ahead of the one that is being answered; then the connection is not read."""
+"""Requests read ahead of the one that is being answered; beyond, no more is taken from the socket until it is done."""
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 """A client that reads so slowly that more than this waits for it is cut off."""
 

@@ -38,7 +38,6 @@ class Engine:
         self.scheduler = Scheduler(limits)
         self.step_time = step_time
         self.pace = pace
-        self.steps = 0
         self._plan: Plan | None = None
         self._began: Instant = 0
         self._at: Instant = 0
@@ -89,7 +88,6 @@ class Engine:
     def _finish(self, plan: Plan) -> Step:
         emitted = self.scheduler.apply(plan, self._at)
         self._plan = None
-        self.steps += 1
         for row in emitted:
             row.last_token_at = self._at
             if row.first_token_at is None:

@@ -47,7 +47,6 @@ class Profile:
     block_tokens: int = 16
     max_model_len: int = 131_072
     """Most tokens of one sequence, prompt and output."""
-    default_model: str = "emulated"
 
 
 def _a100_27b(bytes_per_parameter: int) -> StepTime:
