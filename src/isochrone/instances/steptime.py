@@ -17,19 +17,18 @@ degree of parallelism). What one instance takes longer or shorter than its class
 faster: elapsed = exp(m) * (coefficients . x). A throttled card then moves its own level and leaves the class alone.
 
 The error is relative, as log(elapsed / forecast): least squares on x/elapsed against 1 would sit 1.5 sigma^2 too low
-(9 % for noise of sigma .25), and on seconds it would see only the longest samples. Three guards keep the recursion
-sane: a sample that carries no news about the coefficients is not taken (else forgetting inflates the covariance along
-directions that nothing measures, and the next odd sample throws the estimate anywhere), no coefficient becomes less
-certain than it was at the start, and none becomes negative.
-
-Plain arithmetic on the ten numbers of a symmetric 4x4 matrix: numpy costs ten times more at this size.
+(9 % for noise of sigma .25), and on seconds it would see only the longest samples. The recursion and its guards stand
+in `leastsquares.py`.
 """
 
 from collections.abc import Mapping, Sequence
 from math import exp, inf, isfinite, log
 from typing import NamedTuple, TypeAlias
 
-Regressor: TypeAlias = tuple[float, float, float, float]
+from isochrone.instances import leastsquares
+from isochrone.instances.leastsquares import Vector
+
+Regressor: TypeAlias = Vector
 """(steps, tokens, KV tokens read, attention pairs)"""
 
 
@@ -50,14 +49,6 @@ profiles; KV: 128 KiB a token (8 heads of 128, 32 layers, two bytes, K and V) at
 point operations at 190 of 312 TFLOPS.
 """
 
-FORGETTING = 0.998
-"""Weight of each older sample against the next: a memory of about 500 samples."""
-NEWS_MIN = 0.004
-"""Least z'Pz of a sample that is taken. A constant regressor settles at 1 - FORGETTING = .002, so this stops it after
-some 250 samples, before the other directions have inflated by more than 1.7."""
-VARIANCE_START = 100.0
-"""Variance of each coefficient at the start, and the most that it can come back to: a standard deviation of its prior
-value (1.0) over the noise of a usual sample (.1), squared."""
 SAMPLES_COLD = 20
 """Samples that move the prior freely: without clipping, and linearly where the forecast is far off."""
 FAR = 0.5
@@ -68,8 +59,6 @@ CLIP_SIGMAS = 2.5
 """Huber: an error beyond this many sigmas counts with weight limit/error."""
 SIGMA_START, SIGMA_MIN, SIGMA_RATE = 0.5, 0.03, 1 / 16
 """Relative noise of samples: at the start, at least, and the rate at which its estimate moves."""
-SHARE_MIN = 1e-3
-"""No coefficient falls below this share of its prior, so that a forecast is always above zero."""
 ELAPSED_S_MIN, ELAPSED_S_MAX = 1e-6, 3600.0
 STEPS_MIN = 0.5
 AMOUNT_MAX = 1e15
@@ -81,15 +70,15 @@ DEVIATION_TO_SIGMA = 1.2533
 
 
 class StepTimeModel:
-    """Step time of one class of instances, learnt online. About 4 us a sample, 0.2 us a forecast."""
+    """Step time of one class of instances, learnt online. About 2 us a sample, 0.2 us a forecast."""
 
-    __slots__ = ("_far", "_p", "_ratio", "_scale", "coefficients", "samples", "sigma")
+    __slots__ = ("_covariance", "_far", "_ratio", "_scale", "coefficients", "samples", "sigma")
 
     def __init__(self, prior: Coefficients = PRIOR) -> None:
         self._scale = prior
-        self._ratio: Regressor = (1.0, 1.0, 1.0, 1.0)
+        self._ratio: Vector = (1.0, 1.0, 1.0, 1.0)
         """Coefficients over `_scale`: near 1, whatever their units."""
-        self._p = _covariance_start()
+        self._covariance = leastsquares.start()
         self.coefficients = prior
         self.samples = 0
         """Samples taken or found to carry no news; refused ones do not count."""
@@ -141,10 +130,14 @@ class StepTimeModel:
         self.sigma += SIGMA_RATE * (DEVIATION_TO_SIGMA * min(size, 4.0 * self.sigma) - self.sigma)
         if self.sigma < SIGMA_MIN:
             self.sigma = SIGMA_MIN
-        if self._learn((u0 / scale_s, u1 / scale_s, u2 / scale_s, u3 / scale_s), error, weight):
-            r0, r1, r2, r3 = self._ratio
-            return log(peer_s / (u0 * r0 + u1 * r1 + u2 * r2 + u3 * r3))
-        return log_error
+        z = (u0 / scale_s, u1 / scale_s, u2 / scale_s, u3 / scale_s)
+        learnt = leastsquares.learn(self._covariance, self._ratio, z, error, weight)
+        if learnt is None:
+            return log_error
+        self._covariance, ratio = learnt
+        self._set(ratio)
+        r0, r1, r2, r3 = ratio
+        return log(peer_s / (u0 * r0 + u1 * r1 + u2 * r2 + u3 * r3))
 
     def _far_off(self, log_error: float) -> bool:
         """Whether a sample is too far off to learn from. Two in a row to one side: what began was the odd one."""
@@ -160,44 +153,15 @@ class StepTimeModel:
         s0, s1, s2, s3 = self.coefficients
         self._scale = Coefficients(s0 * factor, s1 * factor, s2 * factor, s3 * factor)
         self._set((1.0, 1.0, 1.0, 1.0))
-        self._p = _covariance_start()
+        self._covariance = leastsquares.start()
         self.samples, self._far = 1, 0
-
-    def _learn(self, z: Regressor, error: float, weight: float) -> bool:
-        """One step of weighted recursive least squares; False where the sample carries no news."""
-        z0, z1, z2, z3 = z
-        p00, p01, p02, p03, p11, p12, p13, p22, p23, p33 = self._p
-        g0 = p00 * z0 + p01 * z1 + p02 * z2 + p03 * z3
-        g1 = p01 * z0 + p11 * z1 + p12 * z2 + p13 * z3
-        g2 = p02 * z0 + p12 * z1 + p22 * z2 + p23 * z3
-        g3 = p03 * z0 + p13 * z1 + p23 * z2 + p33 * z3
-        news = z0 * g0 + z1 * g1 + z2 * g2 + z3 * g3
-        if not NEWS_MIN < news < inf:
-            return False
-        gain = 1.0 / (FORGETTING / weight + news)
-        step = gain * error
-        r0, r1, r2, r3 = self._ratio
-        ratio = (r0 + g0 * step, r1 + g1 * step, r2 + g2 * step, r3 + g3 * step)
-        h0, h1, h2 = gain * g0, gain * g1, gain * g2
-        f = 1.0 / FORGETTING
-        p00, p01, p02, p03 = (p00 - h0 * g0) * f, (p01 - h0 * g1) * f, (p02 - h0 * g2) * f, (p03 - h0 * g3) * f
-        p11, p12, p13 = (p11 - h1 * g1) * f, (p12 - h1 * g2) * f, (p13 - h1 * g3) * f
-        p22, p23, p33 = (p22 - h2 * g2) * f, (p23 - h2 * g3) * f, (p33 - gain * g3 * g3) * f
-        p = (p00, p01, p02, p03, p11, p12, p13, p22, p23, p33)
-        if max(p00, p11, p22, p33) > VARIANCE_START or min(p00, p11, p22, p33) <= 0.0:
-            p = _bounded(p)
-        if min(ratio) < SHARE_MIN:
-            ratio = _projected(ratio, p)
-        self._p = p
-        self._set(ratio)
-        return True
 
     def scale_by(self, factor: float) -> None:
         """Multiply all coefficients: what the median level of the class has become moves into the class."""
         r0, r1, r2, r3 = self._ratio
         self._set((r0 * factor, r1 * factor, r2 * factor, r3 * factor))
 
-    def _set(self, ratio: Regressor) -> None:
+    def _set(self, ratio: Vector) -> None:
         s0, s1, s2, s3 = self._scale
         self._ratio = ratio
         r0, r1, r2, r3 = ratio
@@ -220,53 +184,18 @@ class StepTimeModel:
             return False
         self._scale = Coefficients(*scale)
         self._set(ratio)
-        self._p = _covariance_start(0.1 * VARIANCE_START)
+        self._covariance = leastsquares.start(0.1 * leastsquares.VARIANCE_START)
         self.samples, self.sigma = samples, min(max(sigma, SIGMA_MIN), 1.0)
         return True
 
 
-def _four(values: object) -> Regressor | None:
+def _four(values: object) -> Vector | None:
     """Four positive numbers, or None."""
     if not (isinstance(values, Sequence) and len(values) == 4):
         return None
     if not all(isinstance(value, int | float) and 0.0 < value < inf for value in values):
         return None
     a, b, c, d = values
-    return (a, b, c, d)
-
-
-Covariance: TypeAlias = tuple[float, float, float, float, float, float, float, float, float, float]
-"""Upper triangle of the symmetric 4x4 matrix, by rows."""
-_PLACES = ((0, 1, 2, 3), (1, 4, 5, 6), (2, 5, 7, 8), (3, 6, 8, 9))
-"""Where row and column of the full matrix lie in the triangle."""
-
-
-def _covariance_start(variance: float = VARIANCE_START) -> Covariance:
-    return (variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, variance, 0.0, variance)
-
-
-def _bounded(p: Covariance) -> Covariance:
-    """Scale rows and columns whose variance exceeds the start: correlations stay, so the matrix stays positive."""
-    diagonal = (p[0], p[4], p[7], p[9])
-    if not all(0.0 < variance < inf for variance in diagonal):
-        return _covariance_start()  # rounding has eaten it: start over from the values that we have
-    shrink = [min(1.0, (VARIANCE_START / variance) ** 0.5) for variance in diagonal]
-    values = [p[_PLACES[i][j]] * shrink[i] * shrink[j] for i in range(4) for j in range(i, 4)]
-    a, b, c, d, e, f, g, h, i, j = values
-    return (a, b, c, d, e, f, g, h, i, j)
-
-
-def _projected(ratio: Regressor, p: Covariance) -> Regressor:
-    """The likeliest coefficients on the bound: moving one back to it drags those along that it is correlated with."""
-    values = list(ratio)
-    for j in range(4):
-        short = SHARE_MIN - values[j]
-        if short > 0.0:
-            places = _PLACES[j]
-            pull = short / p[places[j]]
-            for i in range(4):
-                values[i] += p[places[i]] * pull
-    a, b, c, d = (value if value > SHARE_MIN else SHARE_MIN for value in values)
     return (a, b, c, d)
 
 
