@@ -12,7 +12,8 @@ from isochrone.nouns.instant import MILLISECOND, Instant, seconds
 WINDOW_TOKENS_MIN = 8
 """Shorter windows of a stream say more about jitter than about steps."""
 SAMPLE_GAP_NS = 50 * MILLISECOND
-"""At most one window sample from an instance in this time: the streams of a batch all see the same steps."""
+"""At most one sample of a kind from an instance in this time: the streams of a batch all see the same steps."""
+PROMPT_LESSONS_ALL = 1000
 LEVEL_GAIN = 1 / 32
 RECENTRE_EVERY = 64
 """Samples between two looks at the median level of each class."""
@@ -21,8 +22,9 @@ RECENTRE_EVERY = 64
 def first_token(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
     """A sample for the class: prefill of what was ahead and of the own prompt. Levels are learnt from gaps only, since
     the first token of a well-cached prompt says more about the step under way than about speed."""
-    if instance.foreign_running():
+    if now - instance.last_first_token_sample_at < SAMPLE_GAP_NS or instance.foreign:
         return
+    instance.last_first_token_sample_at = now
     tokens = flight.tokens_ahead + flight.uncached_tokens
     spare = max(1, world.settings.chunk_tokens - flight.batch_then)
     steps = float(ceil(tokens / spare)) + (0.5 if flight.busy_then else 0.0)
@@ -41,7 +43,7 @@ def window(world: World, now: Instant, flight: Flight, instance: Instance) -> No
     if now - instance.last_sample_at >= SAMPLE_GAP_NS:
         instance.last_sample_at = now
         prefilled = ledger.prefilled_tokens - flight.window_prefilled
-        batch = instance.batch()
+        batch = len(ledger.decoding) + instance.foreign
         x = (float(tokens), float(tokens * batch + prefilled), float(tokens * ledger.context_tokens), 0.0)
         residual = instance.step_times.observe(x, seconds(now - flight.window_at), instance.level.value)
         if residual is not None:
@@ -61,7 +63,7 @@ def attempt_ended(
     if usage is not None:
         if usage.prompt_tokens is not None:
             decision.prompt_tokens = usage.prompt_tokens
-            world.prompt_tokens.learn(flow.pool.model, request.size, usage.prompt_tokens)
+            _learn_prompt(world, flow, usage.prompt_tokens)
         if usage.completion_tokens is not None:
             output = usage.completion_tokens
         decision.cached_tokens = usage.cached_tokens
@@ -76,11 +78,18 @@ def attempt_ended(
         _whole_answer(world, now, flight, instance, output)
 
 
+def _learn_prompt(world: World, flow: Flow, counted: int) -> None:
+    """All of the first lessons, later every fourth: by then each adds little."""
+    if world.attempts_given < PROMPT_LESSONS_ALL or world.attempts_given % 4 == 0:
+        world.prompt_tokens.learn(flow.pool.model, flow.request.size, counted)
+
+
 def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance, output: int) -> None:
     """Prefill and all decode steps in one sample."""
-    if instance.foreign_running():
+    if now - instance.last_sample_at < SAMPLE_GAP_NS or instance.foreign:
         return
-    batch = max(1, (flight.batch_then + 1 + instance.batch()) // 2)
+    instance.last_sample_at = now
+    batch = max(1, (flight.batch_then + 1 + len(instance.ledger.decoding)) // 2)
     context = (flight.context_then + instance.ledger.context_tokens) / 2 + flight.prompt_tokens
     prefill_tokens = flight.tokens_ahead + flight.uncached_tokens
     steps = output + prefill_tokens // world.settings.chunk_tokens

@@ -17,7 +17,7 @@ from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, s
 from isochrone.scheduling.admission import shed_at
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
-from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s
+from isochrone.scheduling.price import VECTOR_FROM, Ask, Row, forecast, own_work_s
 from isochrone.scheduling.queue import Held, order_key
 
 TICK_NS = 20 * MILLISECOND
@@ -47,11 +47,13 @@ def place(world: World, now: Instant, flow: Flow) -> bool:
 def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
     """The place for one request among fresh rows, or None to wait."""
     pool, ask = flow.pool, flow.ask
-    prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred(flow))
+    prices = world.policy.prices(ask, flow.request, pool, now)
+    if flow.tried or pool.mixed_contexts:
+        prices = without(prices, pool, _barred(flow))
     position = cheapest(prices, ask.hits, world.chance)
-    if position is None or not late_binding(world, pool):
+    if position is None or not late_binding(world, pool) or _is_open(world, ask, pool.rows[position], now):
         return None if position is None else (position, prices)
-    return _bind_late(world, now, flow, position, prices)
+    return _next_best(world, now, flow, position, prices)
 
 
 def late_binding(world: World, pool: ModelPool) -> bool:
@@ -59,29 +61,28 @@ def late_binding(world: World, pool: ModelPool) -> bool:
     return world.policy.holds and world.settings.hold and pool.warm and len(pool.members) > 1
 
 
-def _bind_late(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
-    """`HeldQueue.best` for one request and an empty queue."""
-    settings, rows = world.settings, flow.pool.rows
-    chunks = settings.hold_chunks_sheddable if flow.ask.sheddable else settings.hold_chunks
+def _is_open(world: World, ask: Ask, row: Row, now: Instant) -> bool:
+    """Late binding's question: idle, or little enough pending prefill (and room)?"""
+    facts = row.facts
+    if facts.idle:
+        return True
+    if not facts.has_room:
+        return False
+    pending_s = facts.pending_s
+    if row.head_due > now:
+        pending_s += (row.head_due - now) * 1e-9
+    chunks = world.settings.hold_chunks_sheddable if ask.sheddable else world.settings.hold_chunks
+    return pending_s <= chunks * facts.chunk_s
 
-    def is_open(position: int) -> bool:
-        row = rows[position]
-        facts = row.facts
-        if not facts.has_room:
-            return False
-        if facts.idle:
-            return True
-        pending_s = facts.pending_s
-        if row.head_due > now:
-            pending_s += (row.head_due - now) * 1e-9
-        return pending_s <= chunks * facts.chunk_s
 
-    if is_open(best):
-        return best, prices
-    limit = float(prices[best]) + settings.hold_slack_s
+def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
+    """`HeldQueue.best` for one request and an empty queue, where its cheapest instance is not open."""
+    rows = flow.pool.rows
+    limit = float(prices[best]) + world.settings.hold_slack_s
     found, found_price = None, float("inf")
     for position, price in enumerate(prices):
-        if price < found_price and (price <= limit or rows[position].facts.idle) and is_open(position):
+        row = rows[position]
+        if price < found_price and (price <= limit or row.facts.idle) and _is_open(world, flow.ask, row, now):
             found, found_price = position, price
     return None if found is None else (found, prices)
 
@@ -89,8 +90,15 @@ def _bind_late(world: World, now: Instant, flow: Flow, best: int, prices: Priced
 def refresh(world: World, now: Instant, pool: ModelPool) -> None:
     """Derive the rows that events have marked, and re-price their columns of the queue."""
     positions = pool.refresh(now, world.derive)
-    if positions and pool.queue:
-        pool.queue.reprice(pool, positions)
+    queue = pool.queue
+    if not queue:
+        return
+    if queue.is_stale(pool):
+        for held in queue.entries.values():
+            held.ask.hits = hits(world, world.flows[held.request], pool)
+        queue.rebuild(pool)
+    elif positions:
+        queue.reprice(pool, positions)
 
 
 def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
@@ -145,19 +153,21 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         done = min(1.0, (now - ledger.head_since) / head.work_ns) if head.work_ns else 1.0
         flight.tokens_ahead = ledger.waiting_tokens - int(done * head.uncached_tokens)
     ledger.enter(flight, now)
+    if flow.ordinal == 1:
+        world.budget.earn(world.settings, now, ask.prompt_tokens)
     if flight.tpot_slo_s is not None and instance.slack_at < 0:
         instance.slack_at = 0
     instance.admitted += 1
     flow.flight, flow.instance = flight, instance
     world.flights[flight.attempt] = flow
     world.policy.chosen(request, pool, position)
-    if instance.life.dispatched(flight.attempt) is not None:
-        world.rebuild_pools(instance, now)
     _record(world, now, flow, position, prices, ttft_s, e2e_s)
     if request.blocks:
         world.index.insert(instance.slot, request.blocks)
         if pool.queue:
             _rehit(world, pool, position, request.blocks[0])
+    if instance.life.dispatched(flight.attempt) is not None:
+        world.rebuild_pools(instance, now)  # on trial, and its one place is taken
     world.touch(instance)
     world.out.append(Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal))
 
@@ -168,8 +178,6 @@ def pump(world: World, now: Instant, pool: ModelPool) -> None:
     queue = pool.queue
     while queue:
         refresh(world, now, pool)
-        if not pool.rows:
-            return
         if late_binding(world, pool):
             choice = queue.best(pool, now, world.settings)
             if choice is None:
@@ -198,7 +206,13 @@ def release(world: World, flow: Flow) -> None:
 
 
 def expire(world: World, now: Instant, pool: ModelPool) -> None:
-    """Refuse held requests whose time is up."""
+    """Refuse held requests whose time is up, and all of them where nobody is left to take them."""
+    if not pool.members:
+        for held in pool.queue.in_order():
+            flow = world.flows[held.request]
+            release(world, flow)
+            refuse(world, now, flow, errors.no_instance(pool.model, RETRY_AFTER_S))
+        return
     longest = nanoseconds(world.settings.queue_wait_s_max)
     late = [h for h in pool.queue.entries.values() if now - h.since > longest or (h.shed_at and now > h.shed_at)]
     for held in late:

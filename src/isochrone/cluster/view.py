@@ -93,7 +93,7 @@ def instances(world: World, now: Instant) -> list[InstanceView]:
                 in_flight=ledger.in_flight,
                 waiting=len(ledger.waiting),
                 decoding=len(ledger.decoding),
-                foreign_running=instance.foreign_running(),
+                foreign_running=instance.foreign,
                 pending_prefill_s=ledger.pending_s(now),
                 pending_prefill_tokens=ledger.waiting_tokens,
                 owed_output_tokens=ledger.owed_tokens,

@@ -114,6 +114,7 @@ class World:
             if instance not in pool.known:
                 pool.known.append(instance)
             self.rebuild_pool(pool, now)
+        instance.marks = [self.pools[model].marked for model in instance.models]
         self.series.know_models(instance.models)
         self.set_index_capacity(instance)
 
@@ -143,11 +144,8 @@ class World:
 
     def touch(self, instance: Instance) -> None:
         """Something on the instance changed: its rows are derived anew before the next decision."""
-        for model in instance.models:
-            pool = self.pools[model]
-            position = pool.position_of(instance)
-            if position is not None:
-                pool.mark(position)
+        for marked in instance.marks:
+            marked.add(instance.slot)
 
     def remember(self, decision: Decision) -> None:
         """Keep a record for explanations, and let the oldest go."""

@@ -38,6 +38,8 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """Model name -> max_model_len (None: the engine did not say)."""
     snapshot: Snapshot | None = None
     scraped_at: Instant | None = None
+    foreign: int = 0
+    """Requests on the instance that are not ours: the least of the last readings."""
     foreign_readings: list[int] = msgspec.field(default_factory=list)
     kv_offset_tokens: int = 0
     """Scraped KV use minus what our ledger held at that moment: shared blocks, other clients, estimate errors."""
@@ -49,8 +51,13 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     admitted: int = 0
     """Attempts ever dispatched here."""
     keep_when_drained: bool = False
+    last_first_token_sample_at: Instant = 0
     slack_per_s: float = 0.0
+    """Sum of 1/slack over decoding requests with a TPOT target; see `scheduling/price.py`."""
     slack_at: Instant = -1
+    """When it was last worked out; -1: no request with such a target has come here."""
+    marks: list[set[int]] = msgspec.field(default_factory=list)
+    """One set of each pool that the instance is known in: its slot goes in there when something on it changes."""
 
     @property
     def id(self) -> str:
@@ -59,18 +66,6 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     def slots(self, default: int | None) -> int | None:
         """max_num_seqs: configured, else inferred, else the default; None: unknown, no limit."""
         return self.spec.slots or self.slot_guess.slots or default
-
-    def foreign_running(self) -> int:
-        """Requests on the instance that are not ours: the least of the last readings, never below zero."""
-        readings = self.foreign_readings
-        return min(readings) if len(readings) == FOREIGN_READINGS else 0
-
-    def batch(self) -> int:
-        """Decoding requests, others' included."""
-        return len(self.ledger.decoding) + self.foreign_running()
-
-    def is_idle(self) -> bool:
-        return self.ledger.in_flight == 0 and self.foreign_running() == 0
 
     def scrape_is_fresh(self, now: Instant, age_s_max: float) -> bool:
         return self.scraped_at is not None and now - self.scraped_at <= age_s_max * SECOND
@@ -91,12 +86,14 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
             self.incarnation += 1
             self.slot_guess = SlotGuess()
             self.foreign_readings.clear()
+            self.foreign = 0
         self.snapshot, self.scraped_at = snapshot, taken_at
         self.slot_guess.observe(snapshot)
         if snapshot.running is not None:
             ours = self.ledger.in_flight
             self.foreign_readings.append(max(0, snapshot.running + (snapshot.waiting or 0) - ours))
             del self.foreign_readings[:-FOREIGN_READINGS]
+            self.foreign = min(self.foreign_readings) if len(self.foreign_readings) == FOREIGN_READINGS else 0
         if snapshot.kv_usage_ratio is not None and snapshot.kv_capacity_tokens:
             scraped = round(snapshot.kv_usage_ratio * snapshot.kv_capacity_tokens)
             self.kv_offset_tokens = scraped - self.ledger.kv_tokens

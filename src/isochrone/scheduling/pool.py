@@ -31,12 +31,9 @@ class Pool:
         """Counts changes of membership."""
         self.warm = False
         """The step model of every member's class has its first samples."""
-        self._marked: set[int] = set()
+        self.marked: set[int] = set()
+        """Slots of instances on which something has changed since their rows were derived."""
         self._positions: dict[int, int] = {}
-
-    def position_of(self, instance: Instance) -> int | None:
-        """Where the instance stands among the members; None where it takes nothing now."""
-        return self._positions.get(instance.slot)
 
     def rebuild(self, now: Instant, derive: Derive, samples_warm: int) -> None:
         """Membership or a member's state changed."""
@@ -54,20 +51,17 @@ class Pool:
         self.matrix = None
         if len(ready) >= VECTOR_FROM:
             self.matrix = np.array([row[1 : COLUMNS + 1] for row in self.rows], dtype=np.float64).T.copy()
-        self._marked.clear()
+        self.marked.clear()
         self.version += 1
         self.warm_up(samples_warm)
 
-    def mark(self, position: int) -> None:
-        """Something on this member changed."""
-        self._marked.add(position)
-
     def refresh(self, now: Instant, derive: Derive) -> Sequence[int]:
-        """Derive the marked rows anew; returns their positions."""
-        marked = self._marked
+        """Derive the rows of marked instances anew; returns their positions."""
+        marked = self.marked
         if not marked:
             return ()
-        positions = sorted(marked) if len(marked) > 1 else list(marked)
+        where = self._positions
+        positions = [where[slot] for slot in sorted(marked) if slot in where]
         marked.clear()
         for position in positions:
             row = self.rows[position] = derive(self.members[position], now)

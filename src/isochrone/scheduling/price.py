@@ -6,12 +6,13 @@ which u are not cached on the instance, and o expected output tokens:
 
     over  = (a + k*K + b*B) / (chunk - B)      what the others' decoding costs for each prefilled token
     w     = u*(b + over) + q*u*(n - u/2)       own prefill work
-    price = (Q + f*(w*(1 + W + w_f + ext) + o*step)) / weight + kv
+    price = (Q + f*(w*(1 + W + w_f + ext) + o*(step + B*(b + k*n)))) / weight + kv
 
 Q: pending prefill, in seconds, with the progress of the head taken off. f = exp(level): how slow the instance is
-against its class. W: requests waiting there, each delayed by w. w_f: a saturated pool pays for each second of work
-through all later arrivals. ext: the delay that decoding requests suffer, as a share of their TPOT slack where
-they carry an SLO, else 0.07 a request. kv: a soft price near full KV memory.
+against its class, 1 within what noise and misfit explain. W: requests waiting there, each delayed by w. w_f: a pool
+that is full pays for each second of work through all later arrivals. ext: the delay that decoding requests suffer from
+the prefill, as a share of their TPOT slack where they carry an SLO, else 0.07 a request. o*step: own decoding;
+o*B*(b + k*n): what each of the others' steps takes longer for it. kv: a soft price near full KV memory.
 
 The price ranks. `forecast` is what the price is not: unweighted seconds to the first and to the last token.
 
@@ -32,6 +33,9 @@ from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.lengths import OutputLengths
 
+LEVEL_BAND = 0.14
+"""Levels (logs) nearer to zero than this count as zero, some 15 %: a step model that does not fit one instance's load
+quite as well as another's would else make that one look fast, draw more load there, and fit still worse."""
 VECTOR_FROM = 64
 """Instances from which numpy beats a loop."""
 IMPOSED_PLAIN = 0.07
@@ -56,30 +60,19 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     batch: int
     pending_s: float
     """Pending prefill behind the head of the line."""
-    head_due: Instant
-    step_s: float
     level_factor: float
-    weight: float
     kv_usage_ratio: float | None
     kv_price_s: float
-    slots: int | None
+    has_room: bool
+    """A slot is free, and KV memory is below its hard limit."""
     has_slot: bool
     idle: bool
-    below_kv_limit: bool
-    last_resort: bool
-    prefill_tokens_per_s: float
-    decode_tokens_per_s: float
-    """Of one stream."""
     spare_tokens: int
     """Tokens of a step's budget left for prefill."""
     mean_request_s: float
     """Moving average of whole requests on this instance."""
     chunk_s: float
     """Time that one full chunk of prefill takes here now."""
-
-    @property
-    def has_room(self) -> bool:
-        return self.has_slot and self.below_kv_limit
 
 
 class Row(NamedTuple):
@@ -101,11 +94,16 @@ class Row(NamedTuple):
     """The same for sheddable traffic, without the slack term."""
     slack_per_s: float
     step_s: float
+    """One decode step with this request in the batch."""
+    crowd_s: float
+    """step_s plus what one more request adds to the others' steps."""
+    crowd_kv_s: float
+    """What each KV token of one more request adds to the others' steps."""
     cold_s: float
     facts: Facts
 
 
-COLUMNS = 11
+COLUMNS = 13
 """Leading numbers of a Row that a price matrix holds: slot is left out, base_s .. cold_s."""
 
 
@@ -121,36 +119,39 @@ class Ask(msgspec.Struct, gc=False, kw_only=True):
 
 
 def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: Instant) -> Row:
-    """The instance's row as of now. Called when something on the instance changed."""
+    """The instance's row as of now. Called when something on the instance changed: some 1.3 us, so written flat."""
     ledger = instance.ledger
-    foreign = instance.foreign_running()
-    batch = len(ledger.decoding) + foreign
-    waiting = len(ledger.waiting)
-    step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
+    foreign = instance.foreign
+    decoding, waiting = len(ledger.decoding), len(ledger.waiting)
+    batch = decoding + foreign
+    running = batch + waiting
     context = ledger.context_tokens
-    if foreign and ledger.decoding:
-        context += foreign * context // len(ledger.decoding)
+    if foreign and decoding:
+        context += foreign * context // decoding
+    step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
+    level = instance.level.factor if abs(instance.level.value) > LEVEL_BAND else 1.0
     weight = instance.weight
-    level = instance.level.factor
     share = 1.0 / weight if weight > 0 else float("inf")
     chunk = settings.chunk_tokens
     spare = max(chunk - batch, chunk // 8)
     step_s = step_base + token_s * (batch + 1) + kv_s * context
-    over = step_s / spare
-    head = ledger.head()
-    behind_s, head_due = ledger.waiting_ns / SECOND, 0
-    if head is not None:
-        behind_s -= head.work_ns / SECOND
+    own_token_s = token_s + step_s / spare
+    behind_ns, head_due = ledger.waiting_ns, 0
+    if waiting:
+        head = next(iter(ledger.waiting.values()))
+        behind_ns -= head.work_ns
         head_due = ledger.head_since + head.work_ns
-    usage = instance.kv_usage(now, settings.scrape_age_s_max)
+    behind_s = behind_ns / SECOND
+    usage = instance.kv_usage(now, settings.scrape_age_s_max) if instance.snapshot is not None else None
     kv_price = 0.0
     if usage is not None and usage > settings.kv_soft_ratio:
         kv_price = settings.kv_soft_price_s * (usage - settings.kv_soft_ratio)
     slots = instance.spec.slots or instance.slot_guess.slots or settings.slots_default
-    running = waiting + batch
     if instance.slack_at >= 0 and now - instance.slack_at > SLACK_AGE_NS:
         _refresh_slack(instance, step_s * level, lengths, now)
-    imposed_waiting = 1.0 + waiting
+    owed = ledger.owed_tokens
+    if foreign and decoding + waiting:
+        owed += foreign * owed // (decoding + waiting)
     facts = Facts(
         instance.spec.id,
         instance.slot,
@@ -158,39 +159,36 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         waiting,
         batch,
         behind_s,
-        head_due,
-        step_s,
         level,
-        weight,
         usage,
         kv_price,
-        slots,
+        (slots is None or running < slots) and (usage is None or usage <= settings.kv_hard_ratio or running == 0),
         slots is None or running < slots,
         running == 0,
-        usage is None or usage <= settings.kv_hard_ratio or running == 0,
-        instance.life.last_resort,
-        1.0 / ((token_s + over) * level),
-        1.0 / (step_s * level),
         spare,
         instance.mean_request_s,
-        chunk * (token_s + over) * level,
+        chunk * own_token_s * level,
     )
-    mean_owed = ledger.owed_tokens / ledger.in_flight if ledger.in_flight else 0.0
-    cold_s = behind_s + OWED_TOKEN_S * (ledger.owed_tokens + foreign * mean_owed)
-    return Row(
-        instance.slot,
-        behind_s * share + kv_price,
-        share,
-        head_due,
-        level * share,
-        token_s + over,
-        pair_s,
-        imposed_waiting + settings.work_price + IMPOSED_PLAIN * batch,
-        imposed_waiting + settings.work_price_sheddable + IMPOSED_SHEDDABLE * batch,
-        instance.slack_per_s,
-        step_s,
-        cold_s * share + kv_price,
-        facts,
+    imposed_waiting = 1.0 + waiting
+    return tuple.__new__(  # what Row(...) does, at a third of the time
+        Row,
+        (
+            instance.slot,
+            behind_s * share + kv_price,
+            share,
+            head_due,
+            level * share,
+            own_token_s,
+            pair_s,
+            imposed_waiting + settings.work_price + IMPOSED_PLAIN * batch,
+            imposed_waiting + settings.work_price_sheddable + IMPOSED_SHEDDABLE * batch,
+            instance.slack_per_s,
+            step_s,
+            step_s + batch * token_s,
+            batch * kv_s,
+            (behind_s + OWED_TOKEN_S * owed) * share + kv_price,
+            facts,
+        ),
     )
 
 
@@ -221,13 +219,13 @@ def equal_cost(ask: Ask, rows: Sequence[Row], now: Instant) -> list[float]:
     prices = []
     position = 0
     u = n
-    for _, base, share, due, factor, token_s, pair_s, plain, sheddable, slack, step_s, _, _ in rows:
+    for _, base, share, due, factor, token_s, pair_s, plain, sheddable, slack, _, crowd, crowd_kv, _, _ in rows:
         if hits is not None:
             u = n - hits[position]
             position += 1
         work = u * (token_s + pair_s * (n - 0.5 * u))
         weight = sheddable + ttft * slack if shed else plain
-        price = base + factor * (work * weight + output * step_s)
+        price = base + factor * (work * weight + output * (crowd + crowd_kv * n))
         if due > now:
             price += share * (due - now) * 1e-9
         prices.append(price)
@@ -236,13 +234,13 @@ def equal_cost(ask: Ask, rows: Sequence[Row], now: Instant) -> list[float]:
 
 def equal_cost_matrix(ask: Ask, matrix: np.ndarray, now: Instant) -> np.ndarray:
     """The same over a matrix of rows (COLUMNS x instances)."""
-    base, share, due, factor, token_s, pair_s, plain, sheddable, slack, step_s, _ = matrix
+    base, share, due, factor, token_s, pair_s, plain, sheddable, slack, _, crowd, crowd_kv, _ = matrix
     n = float(ask.prompt_tokens)
     u = n if ask.hits is None else n - np.asarray(ask.hits, dtype=np.float64)
     work = u * (token_s + pair_s * (n - 0.5 * u))
     weight = sheddable + ask.ttft_slo_s * slack if ask.sheddable else plain
     head = share * np.maximum(due - float(now), 0.0) * 1e-9
-    price: np.ndarray = base + factor * (work * weight + ask.output_tokens * step_s) + head
+    price: np.ndarray = base + factor * (work * weight + ask.output_tokens * (crowd + crowd_kv * n)) + head
     return price
 
 
@@ -263,7 +261,7 @@ def cold_matrix(ask: Ask, matrix: np.ndarray, now: Instant) -> np.ndarray:
     """The same over a matrix of rows."""
     n = float(ask.prompt_tokens)
     u = n if ask.hits is None else n - np.asarray(ask.hits, dtype=np.float64)
-    price: np.ndarray = matrix[10] + u * matrix[4] + matrix[1] * np.maximum(matrix[2] - float(now), 0.0) * 1e-9
+    price: np.ndarray = matrix[12] + u * matrix[4] + matrix[1] * np.maximum(matrix[2] - float(now), 0.0) * 1e-9
     return price
 
 
@@ -305,6 +303,7 @@ def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[st
         "pending_prefill": facts.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9,
         "own_prefill": work,
         "own_decode": row.factor * ask.output_tokens * row.step_s,
+        "imposed_on_steps": row.factor * ask.output_tokens * (row.crowd_s - row.step_s + row.crowd_kv_s * n),
         "imposed_on_waiting": work * facts.waiting,
         "imposed_on_decoding": work * decoding,
         "imposed_on_later": work * pool,

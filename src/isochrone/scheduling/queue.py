@@ -73,7 +73,8 @@ class HeldQueue:
 
     def add(self, held: Held, pool: Pool) -> None:
         """Let a request wait. The pool's rows must be fresh."""
-        self._fit(pool)
+        if self.is_stale(pool):
+            self.rebuild(pool)
         if not self._free:
             self._grow()
         lane = self._free.pop()
@@ -97,17 +98,12 @@ class HeldQueue:
 
     def reprice(self, pool: Pool, positions: Iterable[int]) -> None:
         """The rows of these positions changed."""
-        if not self.entries:
-            return
-        if self._fit(pool):
-            return
+        assert not self.is_stale(pool)
         for position in positions:
             self._price_column(position, pool.rows[position])
 
     def rehit(self, pool: Pool, position: int, hits: dict[str, int]) -> None:
         """Cached tokens of these requests on this position changed."""
-        if self._fit(pool):
-            return
         for request, tokens in hits.items():
             self._hits[self.entries[request].lane, position] = tokens
         self._price_column(position, pool.rows[position])
@@ -116,7 +112,7 @@ class HeldQueue:
         """The request to send next and where, or None. The pool's rows must be fresh and re-priced."""
         if not self.entries:
             return None
-        self._fit(pool)
+        assert not self.is_stale(pool)
         pending = np.array([row.facts.pending_s + max(0, row.head_due - now) * 1e-9 for row in pool.rows])
         room = np.array([row.facts.has_room for row in pool.rows])
         idle = np.array([row.facts.idle for row in pool.rows])
@@ -147,21 +143,20 @@ class HeldQueue:
         """Cached tokens by position, as last counted."""
         return [int(tokens) for tokens in self._hits[held.lane]]
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    def is_stale(self, pool: Pool) -> bool:
+        """The pool's membership has changed since: positions mean other instances now."""
+        return self._version != pool.version
 
-    def _fit(self, pool: Pool) -> bool:
-        """Rebuild everything where the pool's membership has changed; True if so."""
-        if self._version == pool.version:
-            return False
+    def rebuild(self, pool: Pool) -> None:
+        """Lay the matrix out for the pool's members of now. The asks' hits must have been counted for them."""
         self._version = pool.version
         self._positions = len(pool.rows)
-        lanes = len(self._lanes)
-        self._hits = np.zeros((lanes, self._positions))
-        self._static = np.full((lanes, self._positions), np.inf)
+        self._hits = np.zeros((len(self._lanes), self._positions))
+        self._static = np.full((len(self._lanes), self._positions), np.inf)
         for held in self.entries.values():
-            held.ask.hits = None  # positions mean other instances now; the caller counts hits anew where it matters
             self._fill(held.lane, held, pool)
-        return True
+
+    # -- inside -------------------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
         old = len(self._lanes)
@@ -206,8 +201,9 @@ class HeldQueue:
         work = u * (row.token_s + row.pair_s * (tokens - 0.5 * u))
         sheddable = row.sheddable + self._ttft[lanes] * row.slack_per_s
         weight = np.where(self._sheddable[lanes], sheddable, row.plain)
-        price: np.ndarray = row.base_s + row.factor * (work * weight + self._output[lanes] * row.step_s)
-        if not row.facts.below_kv_limit:
+        decode = self._output[lanes] * (row.crowd_s + row.crowd_kv_s * tokens)
+        price: np.ndarray = row.base_s + row.factor * (work * weight + decode)
+        if row.facts.has_slot and not row.facts.has_room:  # over the hard KV limit
             price = np.full_like(price, np.inf)
         return price
 

@@ -50,8 +50,8 @@ def _terms(prompt_tokens: int, output_tokens: float, row: Row) -> dict[str, floa
     facts = row.facts
     return {
         "queue": facts.running * facts.mean_request_s,
-        "prefill": prompt_tokens / facts.prefill_tokens_per_s,
-        "decode": output_tokens / facts.decode_tokens_per_s,
+        "prefill": prompt_tokens * row.token_s * facts.level_factor,
+        "decode": output_tokens * row.step_s * facts.level_factor,
         "kv_penalty": max(0.0, (facts.kv_usage_ratio or 0.0) - KV_FREE_RATIO) * KV_PENALTY,
         "slow_penalty": max(0.0, facts.level_factor - 1.0) * SLOW_PENALTY,
     }

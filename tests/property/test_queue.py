@@ -1,0 +1,105 @@
+"""The late-binding queue against a naive reading of its rule."""
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling import price
+from isochrone.scheduling.lengths import OutputLengths
+from isochrone.scheduling.pool import Pool
+from isochrone.scheduling.price import Ask, Row, derive
+from isochrone.scheduling.queue import Held, HeldQueue, order_key
+from tests.support.rows import flight, make_pool
+
+SETTINGS = Settings(hold_chunks=2.0, slots_default=8)
+
+
+def held(number: int, chance: random.Random, positions: int) -> Held:
+    tokens = chance.randrange(1, 30_000)
+    hits = [chance.choice([0, 0, chance.randrange(tokens)]) for _ in range(positions)]
+    sheddable = chance.random() < 0.5
+    ask = Ask(
+        prompt_tokens=tokens,
+        output_tokens=chance.uniform(0, 500),
+        hits=chance.choice([None, hits]),
+        sheddable=sheddable,
+        ttft_slo_s=2.0 if sheddable else 0.0,
+    )
+    arrived = chance.randrange(SECOND)
+    barred = frozenset(chance.sample(range(positions), k=chance.choice([0, 0, 1])))
+    return Held(
+        request=f"r{number}",
+        ask=ask,
+        since=arrived,
+        arrived_at=arrived,
+        key=order_key(arrived, chance.choice([0, 0, 1]), chance.random()),
+        barred=barred,
+    )
+
+
+def naive(waiting: list[Held], pool: Pool, now: Instant) -> tuple[str, int] | None:
+    """The rule as it is written, request by request."""
+    for one in sorted(waiting, key=lambda held: held.key):
+        prices = price.equal_cost(one.ask, pool.rows, now)
+        for position, row in enumerate(pool.rows):
+            over_kv = row.facts.has_slot and not row.facts.has_room
+            if over_kv or row.slot in one.barred:
+                prices[position] = float("inf")
+        chunks = SETTINGS.hold_chunks_sheddable if one.ask.sheddable else SETTINGS.hold_chunks
+        takers = [p for p, row in enumerate(pool.rows) if prices[p] < float("inf") and _open(row, chunks, now)]
+        if not takers:
+            continue
+        best = min(takers, key=lambda p: prices[p])
+        idle = any(pool.rows[p].facts.idle for p in takers)
+        if idle or prices[best] <= min(prices) + SETTINGS.hold_slack_s:
+            return one.request, best
+    return None
+
+
+def _open(row: Row, chunks: float, now: Instant) -> bool:
+    pending_s = row.facts.pending_s + max(0, row.head_due - now) * 1e-9
+    return row.facts.has_room and (row.facts.idle or pending_s <= chunks * row.facts.chunk_s)
+
+
+@given(st.integers(0, 100_000), st.integers(2, 7), st.integers(0, 40), st.integers(0, 2 * SECOND))
+def test_best_is_what_the_rule_says(seed: int, positions: int, count: int, later: int) -> None:
+    chance = random.Random(seed)
+    pool = make_pool(positions, seed, SETTINGS)
+    queue = HeldQueue()
+    waiting: dict[str, Held] = {}
+    now = SECOND + later
+    lengths = OutputLengths()
+    for number in range(count):
+        one = held(number, chance, positions)
+        queue.add(one, pool)
+        waiting[one.request] = one
+        if chance.random() < 0.2:
+            gone = chance.choice(sorted(waiting))
+            assert queue.remove(gone) is waiting.pop(gone)
+        if chance.random() < 0.3:
+            position = chance.randrange(positions)
+            instance = pool.members[position]
+            instance.ledger.enter(flight(10_000 + number, chance.randrange(1, 9_000), SECOND), SECOND)
+            pool.marked.add(instance.slot)
+            changed = pool.refresh(SECOND, lambda i, at: derive(i, SETTINGS, lengths, at))
+            assert list(changed) == [position]
+            queue.reprice(pool, changed)
+    choice = queue.best(pool, now, SETTINGS)
+    expected = naive(list(waiting.values()), pool, now)
+    assert (choice is None) == (expected is None)
+    if choice is not None:
+        found, position, prices = choice
+        assert (found.request, position) == expected
+        plain = np.array(price.equal_cost(found.ask, pool.rows, now))
+        seen = np.asarray(prices)
+        np.testing.assert_allclose(seen[np.isfinite(seen)], plain[np.isfinite(seen)], rtol=1e-9)
+
+
+def test_priority_goes_first_then_age_then_short_work() -> None:
+    assert order_key(5 * SECOND, 1, 2.0) < order_key(0, 0, 0.0)
+    assert order_key(0, 0, 0.1) < order_key(0, 0, 1.0)
+    assert order_key(0, 0, 99.0) < order_key(7 * SECOND, 0, 0.0), "long work waits a bounded time"

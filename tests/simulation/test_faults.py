@@ -1,0 +1,113 @@
+"""Hundreds of seeds, each a workload with faults; the invariants hold in all of them.
+
+A failing seed prints its number: `pytest tests/simulation/test_faults.py -k "seed-17"` replays it.
+"""
+
+import random
+
+import pytest
+
+from isochrone.nouns.events import Arrived
+from isochrone.nouns.instant import SECOND, nanoseconds
+from isochrone.nouns.request import Slo
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling import policies
+from tests.support.rig import Engine, Rig
+
+SEEDS = 120
+
+
+def swarm(seed: int) -> Rig:
+    """One run: which faults there are, how many and when, all drawn from the seed."""
+    chance = random.Random(seed)
+    names = policies.names()
+    settings = Settings(
+        policy="equal-cost" if chance.random() < 0.6 else chance.choice(names),
+        shadow=chance.choice([None, *names]),
+        hold=chance.random() < 0.9,
+        queue_requests_max=chance.choice([3, 50, 1000]),
+        queue_wait_s_max=chance.choice([2.0, 60.0]),
+        first_token_s=chance.choice([2.0, 30.0]),
+        samples_warm=chance.choice([0, 10, 50]),
+        slots_default=chance.choice([None, 2, 8]),
+        slo=chance.choice([None, Slo(1.0, 0.1, True), Slo(2.0, None, False)]),
+        heartbeat_interval_s=0.5,
+    )
+    rig = Rig(settings, engines=chance.choice([1, 2, 4, 7]), seed=seed, token_s=chance.choice([20e-6, 200e-6]))
+    texts = [bytes([65 + k]) * 40_000 for k in range(6)]
+    length_s = 12.0
+    for number in range(chance.choice([20, 120])):
+        name = f"r{number}"
+        when = SECOND + nanoseconds(chance.random() * length_s)
+        text = chance.choice(texts)[: chance.choice([100, 2_000, 40_000])]
+        request = rig.request(name, text, output=chance.choice([1, 20, 200]), priority=chance.choice([0, 0, 1]))
+        rig.at(when, Arrived(request))
+        if chance.random() < 0.15:
+            rig.at(when + nanoseconds(chance.random() * 3), ("leave", name))
+    for _ in range(chance.choice([0, 1, 5])):
+        engine_id = f"e{chance.randrange(len(rig.engines))}"
+        start = SECOND + nanoseconds(chance.random() * length_s)
+        rig.at(start, ("mode", engine_id, chance.choice(["dead", "hung", "busy", "broken"])))
+        rig.at(start + nanoseconds(chance.random() * 4), ("mode", engine_id, "up"))
+    if chance.random() < 0.3:
+        rig.at(SECOND + nanoseconds(chance.random() * length_s), ("withdraw", "e0", chance.random() < 0.7))
+    return rig
+
+
+@pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed-{seed}")
+def test_invariants_hold_whatever_fails(seed: int) -> None:
+    rig = swarm(seed)
+    rig.run()
+    rig.check_over()
+
+
+def test_same_events_same_commands() -> None:
+    for seed in (3, 14, 15):
+        logs = []
+        for _ in range(2):
+            rig = swarm(seed)
+            rig.run()
+            logs.append(rig.log)
+        assert logs[0] == logs[1]
+
+
+def test_without_faults_every_request_is_served() -> None:
+    rig = Rig(Settings(), engines=3)
+    for number in range(200):
+        rig.at(SECOND + number * 20_000_000, Arrived(rig.request(f"r{number}", b"x" * 3000, output=30)))
+    rig.run()
+    rig.check_over()
+    assert set(rig.ended.values()) == {"done"}
+
+
+def test_a_dead_instance_costs_no_request_that_had_no_byte_yet() -> None:
+    rig = Rig(Settings(), engines=3)
+    rig.at(SECOND, ("mode", "e1", "dead"))
+    for number in range(60):
+        rig.at(2 * SECOND + number * 50_000_000, Arrived(rig.request(f"r{number}", output=5)))
+    rig.run()
+    rig.check_over()
+    assert set(rig.ended.values()) == {"done"}
+
+
+def test_an_instance_that_comes_back_takes_requests_again() -> None:
+    rig = Rig(Settings(heartbeat_interval_s=0.5), engines=2)
+    rig.at(SECOND, ("mode", "e1", "dead"))
+    rig.at(6 * SECOND, ("mode", "e1", "up"))
+    for number in range(300):
+        rig.at(2 * SECOND + number * 100_000_000, Arrived(rig.request(f"r{number}", output=20)))
+    rig.run()
+    rig.check_over()
+    late = {engine for when, _, engine in rig.dispatches if when > 20 * SECOND}
+    assert late == {"e0", "e1"}
+
+
+def test_a_joining_engine_is_used() -> None:
+    rig = Rig(Settings(), engines=1)
+    for number in range(100):
+        rig.at(2 * SECOND + number * 20_000_000, Arrived(rig.request(f"r{number}", output=100)))
+    rig.run(until=3 * SECOND)
+    rig.join(Engine("late"))
+    rig.run()
+    rig.check_over()
+    assert rig.engines["late"].taken > 10
