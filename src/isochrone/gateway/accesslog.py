@@ -44,6 +44,7 @@ class Line(msgspec.Struct, omit_defaults=False):
     attempts: int
     queue_s: float
     ttft_s: float | None
+    """Streams only: a whole answer has no first token that the gateway could see."""
     e2e_s: float
     prompt_tokens: int | None
     cached_tokens: int | None
@@ -81,7 +82,7 @@ class AccessLog:
         self._lines.append(self._encode(self._line(decision)) + b"\n")
 
     def _line(self, decision: Decision) -> Line:
-        arrived, ended = decision.arrived_at, decision.ended_at
+        arrived, first, ended = decision.arrived_at, decision.first_token_at, decision.ended_at
         tries = decision.tries
         return Line(
             self._now(),
@@ -94,7 +95,7 @@ class AccessLog:
             tries[-1].instance if tries else None,
             len(tries),
             _span_s(arrived, arrived + int(decision.queue_wait_s * 1e9)),
-            _span_s(arrived, decision.first_token_at) if decision.first_token_at is not None else None,
+            _span_s(arrived, first) if first is not None and decision.stream else None,
             _span_s(arrived, ended) if ended is not None else 0.0,
             decision.prompt_tokens,
             decision.cached_tokens,
@@ -163,7 +164,7 @@ class AccessLog:
         while (lines := self._handed.get()) is not None:
             self._write(lines)
             self._busy = False
-        if self._descriptor > 2:
+        if self.target != "-":
             os.close(self._descriptor)
 
     def _write(self, lines: list[bytes]) -> None:

@@ -33,6 +33,7 @@ class AdminServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 limit_concurrency=CONNECTIONS_MAX,

@@ -16,7 +16,7 @@ def as_json(decision: Decision, candidates: Sequence[Candidate], now: Instant) -
     start = decision.arrived_at
     shown = _plain(decision, start)
     shown["arrived_ago_s"] = seconds(now - start)
-    shown["ttft_s"] = _since(start, decision.first_token_at)
+    shown["ttft_s"] = _ttft_s(decision)
     shown["e2e_s"] = _since(start, decision.ended_at)
     shown["tries"] = [_plain(one, start) for one in decision.tries]
     shown["candidates"] = msgspec.to_builtins(candidates)
@@ -37,7 +37,7 @@ def brief(decision: Decision, now: Instant) -> dict[str, Any]:
         "arrived_ago_s": seconds(now - decision.arrived_at),
         "queue_wait_s": decision.queue_wait_s,
         "forecast_ttft_s": decision.forecast_ttft_s,
-        "ttft_s": _since(decision.arrived_at, decision.first_token_at),
+        "ttft_s": _ttft_s(decision),
         "forecast_e2e_s": decision.forecast_e2e_s,
         "e2e_s": _since(decision.arrived_at, decision.ended_at),
     }
@@ -53,6 +53,11 @@ def _plain(struct: msgspec.Struct, start: Instant) -> dict[str, Any]:
         elif name not in ("evidence", "tries"):
             shown[name] = msgspec.to_builtins(value)
     return shown
+
+
+def _ttft_s(decision: Decision) -> float | None:
+    """Streams only: of a whole answer the gateway sees no first token."""
+    return _since(decision.arrived_at, decision.first_token_at) if decision.stream else None
 
 
 def _since(start: Instant, end: Instant | None) -> float | None:
