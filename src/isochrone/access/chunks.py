@@ -7,6 +7,11 @@ from msgspec.json import Decoder
 from isochrone.access.usage import UsageFields
 
 
+def given(value: Raw | UnsetType) -> bool:
+    """True for a field that is there and not null or empty. (A decoder cannot mix Raw with None.)"""
+    return value is not UNSET and bytes(value) not in (b"null", b"[]", b"{}", b'""')
+
+
 class Delta(msgspec.Struct, gc=False):
     """What a chat event adds to its choice."""
 
@@ -15,16 +20,17 @@ class Delta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: Raw | UnsetType | None = UNSET
-    function_call: Raw | UnsetType | None = UNSET
+    tool_calls: Raw | UnsetType = UNSET
+    function_call: Raw | UnsetType = UNSET
     stop_reason: str | None = None
     """Messages: in `message_delta`."""
 
     @property
     def has_output(self) -> bool:
         """True where it carries text or a tool call."""
-        called = self.tool_calls or self.function_call
-        return bool(self.content or self.reasoning_content or self.reasoning or self.refusal or called)
+        if self.content or self.reasoning_content or self.reasoning or self.refusal:
+            return True
+        return given(self.tool_calls) or given(self.function_call)
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -65,7 +71,7 @@ class Chunk(msgspec.Struct, gc=False):
 
     choices: list[Choice] | UnsetType | None = UNSET
     usage: UsageFields | None = None
-    error: Raw | UnsetType | None = UNSET
+    error: Raw | UnsetType = UNSET
     object: str | None = None
     type: str | None = None
     delta: Delta | str | None = None

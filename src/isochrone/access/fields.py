@@ -68,7 +68,7 @@ def read(body: bytes) -> Fields:
     try:
         fields = _decode(body)
     except msgspec.DecodeError:
-        body = without_surrogates(body)
+        body = _without_surrogates(body)
         fields = _read_leniently(body)
     except RecursionError:
         raise BadRequest(_malformed("it is nested too deeply")) from None
@@ -76,7 +76,7 @@ def read(body: bytes) -> Fields:
     return fields
 
 
-def without_surrogates(text: bytes) -> bytes:
+def _without_surrogates(text: bytes) -> bytes:
     r"""JSON text with `\ufffd` for each escaped surrogate: JSON allows lone ones, the decoder does not.
 
     Lengths and positions stay. Only ever read by us; the engine gets the text as it came.

@@ -13,7 +13,7 @@ import xxhash
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import Decoder
 
-from isochrone.access.fields import Fields, without_surrogates
+from isochrone.access.fields import Fields
 from isochrone.nouns.request import PromptSize
 
 CJK_LEADS = bytes([*range(0xE3, 0xEE), 0xEF])
@@ -62,7 +62,7 @@ class Message(msgspec.Struct, gc=False):
 
     role: str | None = None
     content: Content = None
-    tool_calls: Raw | UnsetType | None = UNSET
+    tool_calls: Raw | UnsetType = UNSET
     arguments: str | None = None
     """A Responses function call."""
     output: Content = None
@@ -91,19 +91,19 @@ def prompt_of(fields: Fields, body: bytes) -> Prompt:
 def _prompt(fields: Fields) -> Prompt:
     raw = fields.messages
     if raw is not UNSET:
-        return _conversation(fields, _read_messages(raw))
+        return _conversation(fields, _messages(raw))
     raw = fields.prompt if fields.prompt is not UNSET else fields.input
     if raw is UNSET:
         raise msgspec.DecodeError("no known prompt field")
     text = bytes(raw)
     if text.startswith(b'"'):
-        return _conversation(fields, [Message(content=_read_text(raw))])
+        return _conversation(fields, [Message(content=_text(raw))])
     found = _first_in_list(text)
     first = found[1] if found else b""
     if first == b"{":
-        return _conversation(fields, _read_messages(raw))
+        return _conversation(fields, _messages(raw))
     if first == b'"':
-        texts = _texts(without_surrogates(text))
+        texts = _texts(raw)
         prompt = _conversation(fields, [Message(content=each) for each in texts])
         prompt.sequences = max(1, len(texts))
         return prompt
@@ -111,22 +111,6 @@ def _prompt(fields: Fields) -> Prompt:
         lists = _id_lists(text)
         return _token_ids([token for ids in lists for token in ids], max(1, len(lists)))
     return _token_ids(_ids(text), 1)
-
-
-def _read_messages(raw: Raw) -> list[Message]:
-    try:
-        return _messages(raw)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        return _messages(without_surrogates(bytes(raw)))
-
-
-def _read_text(raw: Raw) -> str:
-    try:
-        return _text(raw)
-    except msgspec.DecodeError:
-        return _text(without_surrogates(bytes(raw)))
 
 
 def _token_ids(ids: list[int], sequences: int) -> Prompt:
@@ -150,7 +134,9 @@ class _Layout:
         self.frame_bytes += len(text)
 
     def raw(self, raw: Raw) -> None:
-        self.pieces.append(bytes(raw).decode())
+        text = bytes(raw).decode()
+        if text != "null":
+            self.pieces.append(text)
 
     def media(self, raw: Raw) -> None:
         self.frame(f"\0{xxhash.xxh3_64_hexdigest(raw)}")
@@ -197,7 +183,7 @@ def _conversation(fields: Fields, messages: list[Message]) -> Prompt:
             pieces.append(content)
         else:
             layout.content(content)
-        if message.tool_calls is not UNSET and message.tool_calls is not None:
+        if message.tool_calls is not UNSET:
             layout.raw(message.tool_calls)
         if message.arguments is not None:
             pieces.append(message.arguments)

@@ -16,7 +16,7 @@ import re
 import msgspec
 from msgspec import UNSET
 
-from isochrone.access.chunks import Chunk, Whole, decode_chunk
+from isochrone.access.chunks import Chunk, Whole, decode_chunk, given
 from isochrone.access.usage import UsageFields, usage_from
 from isochrone.nouns.request import Usage
 
@@ -149,7 +149,7 @@ class StreamMeter:
             self.output_tokens += 1
         if name in LAST_EVENTS:
             self.whole = True
-        if name in (b"error", b"response.failed") or chunk.object == "error" or (chunk.error and name == b""):
+        if name in (b"error", b"response.failed") or chunk.object == "error" or given(chunk.error):
             self.failed = True
         if isinstance(chunk.delta, msgspec.Struct) and chunk.delta.stop_reason is not None:
             self._finish_reason = chunk.delta.stop_reason
