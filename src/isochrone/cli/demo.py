@@ -36,6 +36,8 @@ OBJECTIVES = {
 CALL_S_MAX = 30.0
 """The client's limit for a whole call; a failed call is charged this much."""
 WARM_HELP = "Seconds before the measured ones: caches fill, the gateway learns."
+TABLE_COLUMNS = 120
+"""Width of the table in a file or pipe; on a terminal it is the terminal's."""
 LAG_S_MAX = 0.020
 TOO_BUSY = 3
 """Exit status: the figures would be the machine's, not the policies'."""
@@ -161,4 +163,7 @@ def command(
     if as_object:
         click.echo(json.dumps(as_json(medians, runs, settings(plan, lag_p99_s))))
     else:
-        Console().print(table(medians, OBJECTIVES, lag_p99_s))
+        console = Console()
+        if not console.is_terminal:
+            console.width = TABLE_COLUMNS
+        console.print(table(medians, OBJECTIVES, lag_p99_s))

@@ -99,7 +99,7 @@ def _footnote(medians: Mapping[str, Figures], objectives: Mapping[str, Objective
     requests = next(iter(medians.values())).requests
     lines = [
         f"Goodput: share of all offered requests inside both objectives, TTFT and TPOT ({bounds}).",
-        "Instances in the order of their ports; the last one's steps take 2.5 times as long.",
+        "Requests per instance from engine-1 on; the steps of the last one take 2.5 times as long.",
         f"{requests:.0f} requests counted in a run; the client's event loop ran {lag_p99_s * 1e3:.1f} ms late at p99.",
     ]
     if failures := {policy: row.errors for policy, row in medians.items() if row.errors}:

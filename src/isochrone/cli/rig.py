@@ -60,11 +60,11 @@ def urls_in(ready_file: Path) -> list[str]:
 
 @asynccontextmanager
 async def gateway(instances: Sequence[str], policy: str, logs: Path, extra: Sequence[str] = ()) -> AsyncIterator[int]:
-    """Port of a gateway that has learnt nothing yet and sees at least one ready instance."""
+    """Port of a gateway that has learnt nothing yet and sees at least one ready instance; `engine-1` is the first."""
     port, admin_port = free_ports(2)
     flags = ["--port", str(port), "--admin-port", str(admin_port), "--policy", policy, *extra]
-    for url in instances:
-        flags += ["--instance", url]
+    for number, url in enumerate(instances, start=1):
+        flags += ["--instance", f"{url},id=engine-{number}"]
     log = logs / f"gateway-{policy}.log"
     async with child(own_command("serve", *flags), log) as process:
         await _until(process, log, lambda: answers_200(f"http://127.0.0.1:{admin_port}/ready", 1.0))
