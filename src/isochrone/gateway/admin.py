@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import Field
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -82,7 +83,8 @@ class Admin:
         return Starlette(
             routes=[
                 Route(path, guarded(endpoint, loopback), methods=[method]) for method, path, endpoint in self.routes()
-            ]
+            ],
+            exception_handlers={404: _no_such_call, 405: _no_such_call},
         )
 
     def routes(self) -> list[tuple[str, str, Endpoint]]:
@@ -251,3 +253,10 @@ class Admin:
             hint = nearest(name, known) if known else "there are none"
             raise AdminError(404, "unknown_instance", f"No instance {name[:200]!r}; {hint}", "instance")
         return name
+
+
+async def _no_such_call(request: Request, error: Exception) -> Response:
+    """A path or method that is not in the table."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    call = f"{request.method} {request.url.path}"[:200]
+    return AdminError(status, "unknown_call", f"There is no {call!r} here; see docs/reference/admin-api.md.").response()

@@ -282,3 +282,12 @@ def test_web_pages_cannot_steer_the_gateway(driver: Driver) -> None:
 def test_off_loopback_any_host_name_passes(driver: Driver) -> None:
     admin = client(driver, admin={"host": "0.0.0.0"})
     assert admin.get("/health", headers={"host": "gateway.cluster.local"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/", 404), ("GET", "/admin/instanses", 404), ("POST", "/metrics", 405)]
+)
+def test_unknown_calls(driver: Driver, method: str, path: str, status: int) -> None:
+    answer = client(driver).request(method, path)
+    assert answer.status_code == status
+    assert path in error_of(answer)["message"]
