@@ -31,7 +31,7 @@ def first_token(world: World, now: Instant, flight: Flight, instance: Instance) 
     pairs = flight.uncached_tokens * (flight.prompt_tokens - 0.5 * flight.uncached_tokens)
     x = (steps, tokens + flight.batch_then * steps, flight.context_then * steps, pairs)
     instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
-    _sampled(world, now)
+    _sampled(world, instance)
 
 
 def window(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
@@ -48,7 +48,7 @@ def window(world: World, now: Instant, flight: Flight, instance: Instance) -> No
         residual = instance.step_times.observe(x, seconds(now - flight.window_at), instance.level.value)
         if residual is not None:
             instance.level.observe(residual, LEVEL_GAIN)
-        _sampled(world, now)
+        _sampled(world, instance)
     flight.window_at, flight.window_tokens = now, flight.output_tokens
     flight.window_prefilled = ledger.prefilled_tokens
 
@@ -97,21 +97,22 @@ def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance
     residual = instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
     if residual is not None:
         instance.level.observe(residual, LEVEL_GAIN)
-    _sampled(world, now)
+    _sampled(world, instance)
 
 
-def _sampled(world: World, now: Instant) -> None:
-    """Now and then: move the median level of each class into its model, and see which pools are warm."""
+def _sampled(world: World, instance: Instance) -> None:
+    """A class has learnt: derive rows anew, at once while it is cold and moves fast, later now and then. Then also move
+    the median level of each class into its model, and see which pools are warm."""
     world.samples_since_recentre += 1
-    if world.samples_since_recentre < RECENTRE_EVERY:
+    cold = instance.step_times.samples <= world.settings.samples_warm
+    if not cold and world.samples_since_recentre < RECENTRE_EVERY:
         return
     world.samples_since_recentre = 0
-    levels: dict[int, list[Instance]] = {}
-    for instance in world.table.by_id.values():
-        levels.setdefault(id(instance.step_times), []).append(instance)
-    for instances in levels.values():
-        recentre([instance.level for instance in instances], instances[0].step_times)
-    for instance in world.table.by_id.values():
-        world.touch(instance)
+    classes: dict[int, list[Instance]] = {}
+    for one in world.table.by_id.values():
+        classes.setdefault(id(one.step_times), []).append(one)
+        world.touch(one)
+    for alike in classes.values():
+        recentre([one.level for one in alike], alike[0].step_times)
     for pool in world.pools.values():
         pool.warm_up(world.settings.samples_warm)

@@ -174,9 +174,12 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
 
 def pump(world: World, now: Instant, pool: ModelPool) -> None:
     """Send what can be sent; refuse what has waited too long or can no longer meet its objective."""
-    expire(world, now, pool)
     queue = pool.queue
+    expire(world, now, pool)
     while queue:
+        if not pool.members:  # the last one has just gone on trial
+            expire(world, now, pool)
+            return
         refresh(world, now, pool)
         if late_binding(world, pool):
             choice = queue.best(pool, now, world.settings)
