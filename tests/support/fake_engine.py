@@ -148,10 +148,12 @@ class FakeEngine:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 connection.transport.abort()
 
-    def close_idle(self) -> None:
-        """FIN on every connection on which no request is being answered."""
+    async def close_idle(self) -> None:
+        """FIN on every connection, once the scripts that run are through."""
+        while any(connection.task is not None for connection in self.open):
+            await asyncio.sleep(0)
         for connection in tuple(self.open):
-            if connection.transport is not None and connection.task is None:
+            if connection.transport is not None:
                 connection.transport.close()
 
     async def request(self, number: int) -> Received:

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, TypeVar
 
 import uvloop
-from tests.support.fake_engine import FakeEngine
 
 from isochrone.cluster import Cluster
 from isochrone.config.driver import RelayLimits
@@ -17,6 +16,7 @@ from isochrone.nouns.decision import Decision
 from isochrone.nouns.events import ModelsSeen, Probed, Verdict
 from isochrone.nouns.instance import InstanceSpec, ModelCard
 from isochrone.nouns.settings import Settings
+from tests.support.fake_engine import FakeEngine
 
 T = TypeVar("T")
 LIMIT_S = 30.0

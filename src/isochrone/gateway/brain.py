@@ -78,16 +78,15 @@ class Brain:
 
     def submit(self, event: Event) -> None:
         """Hand one event in and carry out what comes of it, now, or after the event that is being handled."""
+        waiting = self._waiting
         if self._busy:
-            self._waiting.append(event)
+            waiting.append(event)
             return
         self._busy = True
-        try:
-            self._step(event)
-            while self._waiting:
-                self._step(self._waiting.popleft())
-        finally:
-            self._busy = False
+        self._step(event)
+        while waiting:
+            self._step(waiting.popleft())
+        self._busy = False
         deadline = self.cluster.next_deadline()
         if deadline is not None and (self._timer is None or deadline < self._armed_for):
             self._arm(deadline)
@@ -100,6 +99,7 @@ class Brain:
             self._timer = None
 
     def _step(self, event: Event) -> None:
+        """One event and its commands. Raises nothing."""
         self.now = now = clock.now()
         party = self.attempts.pop(event.attempt, None) if isinstance(event, Ended) else None
         try:

@@ -235,7 +235,6 @@ class Exchange:
     def request_head(self, base: bytes, host_line: bytes, credentials: bytes) -> bytes:
         """The head that the instance is sent: its own path prefix, name and credentials around the client's lines."""
         inbound = self.inbound
-        assert inbound.read is not None
         if not credentials and (own := inbound.read.get(b"authorization")) is not None:
             credentials = b"authorization: %b\r\n" % own
         return b"".join((

@@ -5,6 +5,10 @@ from isochrone.nouns.errors import ApiError
 OVERLOADED_RETRY_S = 5
 
 
+NOTHING_READ: dict[bytes, bytes] = {}
+"""Stands for the headers of a head that is not whole yet. Compared by identity."""
+
+
 class Inbound:
     """The head sorted out, the body in one piece once it is whole."""
 
@@ -29,8 +33,8 @@ class Inbound:
         self.head: list[tuple[bytes, bytes]] = []
         self.lines = b""
         """Header lines to forward."""
-        self.read: dict[bytes, bytes] | None = None
-        """Headers that the gateway reads, by lower-case name; None until the head is whole."""
+        self.read: dict[bytes, bytes] = NOTHING_READ
+        """Headers that the gateway reads, by lower-case name; NOTHING_READ until the head is whole."""
         self.body: list[bytes] = []
         self.counted_bytes = 0
         """What `Bodies` has counted for this request."""

@@ -9,7 +9,7 @@ from isochrone.access import wire
 from isochrone.access.inject import with_usage
 from isochrone.access.paths import Paths
 from isochrone.access.scan import BadRequest, scan
-from isochrone.config.driver import RelayLimits, Routes
+from isochrone.config.driver import DEFAULT_ROUTE, RelayLimits, Routes
 from isochrone.gateway import local
 from isochrone.gateway.exchange import Exchange
 from isochrone.gateway.inbound import Inbound
@@ -26,7 +26,7 @@ ID_CHARS_MAX = 128
 ANONYMOUS = "anonymous"
 
 _sane_id = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % ID_CHARS_MAX).fullmatch
-_SLO_HEADERS = (b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable")
+_SLO_HEADERS = frozenset((b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable"))
 _TRUTH = {b"true": True, b"1": True, b"false": False, b"0": False}
 SESSION_CHARS_MAX = 256
 
@@ -54,7 +54,6 @@ class Reception:
         if head_bytes > limits.head_bytes_max and _length(inbound) > limits.head_bytes_max:
             return wire.head_too_large("head_bytes_max", limits.head_bytes_max)
         read = inbound.read
-        assert read is not None
         declared = read.get(b"content-length")
         if declared is not None and len(declared) > 4 and int(declared) > limits.body_bytes_max:
             return wire.body_too_large(limits.body_bytes_max)
@@ -66,7 +65,6 @@ class Reception:
 
     def _check_expecting(self, inbound: Inbound) -> ApiError | None:
         """The client waits for our word before it sends the body: say no now where the path is wrong."""
-        assert inbound.read is not None
         if inbound.read[b"expect"].lower() != b"100-continue":
             return ApiError(417, "invalid_request_error", "expectation_failed", "Only Expect: 100-continue is known.")
         if local.is_local(inbound.target):
@@ -100,10 +98,9 @@ class Reception:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         inbound.body = []
         read = inbound.read
-        assert read is not None
         try:
             scanned = scan(route, body, read.get(b"content-type", b""))
-            slo = _slo(read) if any(name in read for name in _SLO_HEADERS) else None
+            slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
         except BadRequest as refusal:
             self._refuse(client, inbound, refusal.error, route.anthropic, route.template)
             return
@@ -124,7 +121,7 @@ class Reception:
             max_tokens=scanned.max_tokens,
             choices=scanned.choices,
             tenant=ANONYMOUS,
-            route=self.routes.of(route.template, scanned.model, inbound.header),
+            route=self._route_class(route.template, scanned.model, inbound),
             session=_session(read) or scanned.session,
             slo=slo,
         )
@@ -133,6 +130,11 @@ class Reception:
         brain = self.gateway.brain
         brain.requests[request.id] = exchange
         brain.submit(Arrived(request))
+
+    def _route_class(self, path: str, model: str, inbound: Inbound) -> str:
+        if not self.routes.rules and b"x-isochrone-route" not in inbound.read:
+            return DEFAULT_ROUTE
+        return self.routes.of(path, model, inbound.header)
 
     def _id(self, asked: bytes | None) -> str:
         """The client's own id where it can be trusted in logs and headers and is not in use; else one of ours."""
@@ -153,7 +155,7 @@ class Reception:
         """Answer with an error that the cluster never hears of; it is counted and recorded all the same."""
         self.gateway.bodies.release(inbound)
         self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
-        request = self._id(inbound.read.get(b"x-request-id") if inbound.read is not None else None)
+        request = self._id(inbound.read.get(b"x-request-id"))
         now = self.gateway.brain.now
         record = Decision(
             request=request, model="", path=path, tenant=ANONYMOUS, route="default", stream=False, policy="",

@@ -16,7 +16,7 @@ from isochrone.access import wire
 from isochrone.gateway import clock, headers
 from isochrone.gateway.brain import INTERNAL_ERROR
 from isochrone.gateway.headers import status_line
-from isochrone.gateway.inbound import Inbound
+from isochrone.gateway.inbound import NOTHING_READ, Inbound
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.instant import Instant
 
@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
         inbound = self._inbound
         if inbound is None:
             self._read_bytes = 0
-        elif inbound.read is not None:
+        elif inbound.read is not NOTHING_READ:
             self._enter(Phase.BODY)
         elif self._read_bytes > self.gateway.limits.head_bytes_max:
             inbound.error = wire.head_too_large("head_bytes_max", self.gateway.limits.head_bytes_max)

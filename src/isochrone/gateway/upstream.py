@@ -23,8 +23,22 @@ class Upstream(asyncio.Protocol):
     """A connection that a `Pool` lends to one exchange after the other."""
 
     __slots__ = (
-        "_complete", "_headers", "_interim", "_junk", "_parser", "_parts", "_paused", "_read_bytes", "_status",
-        "_until_eof", "exchange", "idle_since", "pool", "reused", "transport",
+        "_complete",
+        "_headers",
+        "_interim",
+        "_junk",
+        "_keep",
+        "_parser",
+        "_parts",
+        "_paused",
+        "_read_bytes",
+        "_status",
+        "_until_eof",
+        "exchange",
+        "idle_since",
+        "pool",
+        "reused",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -44,6 +58,7 @@ class Upstream(asyncio.Protocol):
         self._status = 0
         self._interim = False
         self._complete = False
+        self._keep = False
         self._junk = False
         self._until_eof = False
         self._read_bytes = 0
@@ -136,7 +151,7 @@ class Upstream(asyncio.Protocol):
     def _finish(self) -> None:
         transport = self.transport
         assert transport is not None
-        if self._junk or self._until_eof or not self._parser.should_keep_alive() or transport.get_write_buffer_size():
+        if self._junk or not self._keep or transport.get_write_buffer_size():
             transport.abort()
             return
         self.resume()
@@ -195,3 +210,4 @@ class Upstream(asyncio.Protocol):
             self._interim = False
         else:
             self._complete = True
+            self._keep = self._parser.should_keep_alive()  # the parser knows only while it is at it
