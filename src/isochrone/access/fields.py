@@ -8,6 +8,7 @@ malformed (refused).
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -53,8 +54,13 @@ KEYS = tuple(Fields.__struct_fields__)
 LONG_KEYS = ("messages", "prompt", "input", "tools", "system", "instructions")
 SHORT_BYTES = 1024
 """Below this a search for keys goes over the whole body."""
-_find_keys = re.compile(rb'"(' + "|".join(KEYS).encode() + rb')"\s*:').findall
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+LONG_BYTES = 64 * 1024
+"""Above this a search for keys ends with the first one too many."""
+SURROGATES_MAX = 100_000
+"""Lone surrogates in one body; a body with more counts as malformed."""
+_key = re.compile(rb'"(' + "|".join(KEYS).encode() + rb')"\s*:')
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_lone_surrogates = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW).sub
 _decode = Decoder(Fields).decode
 _Raws = msgspec.defstruct("_Raws", [(key, Raw | UnsetType, UNSET) for key in KEYS], gc=False)
 _decode_raws: Callable[[bytes], msgspec.Struct] = Decoder(_Raws).decode
@@ -68,7 +74,7 @@ def read(body: bytes) -> Fields:
     try:
         fields = _decode(body)
     except msgspec.DecodeError:
-        body = _without_surrogates(body)
+        body = _without_lone_surrogates(body)
         fields = _read_leniently(body)
     except RecursionError:
         raise BadRequest(_malformed("it is nested too deeply")) from None
@@ -76,12 +82,17 @@ def read(body: bytes) -> Fields:
     return fields
 
 
-def _without_surrogates(text: bytes) -> bytes:
-    r"""JSON text with `\ufffd` for each escaped surrogate: JSON allows lone ones, the decoder does not.
+def _without_lone_surrogates(text: bytes) -> bytes:
+    r"""JSON text with `\ufffd` for each lone escaped surrogate: JSON allows them, the decoder does not.
 
-    Lengths and positions stay. Only ever read by us; the engine gets the text as it came.
+    Lengths and positions stay. Only ever read by us; the engine gets the text as it came. Escaped backslashes are out
+    of the way meanwhile, so that each `\u` is an escape; the NULs that stand in for them cannot be in well-formed
+    JSON.
     """
-    return _SURROGATE.sub(rb"\\ufffd", text) if b"\\u" in text else text
+    if b"\\u" not in text or b"\0" in text:
+        return text
+    text = _lone_surrogates(rb"\\ufffd", text.replace(b"\\\\", b"\0\0"), SURROGATES_MAX)
+    return text.replace(b"\0\0", b"\\\\")
 
 
 def _read_leniently(body: bytes) -> Fields:
@@ -139,7 +150,10 @@ def _refuse_repeated(body: bytes, fields: Fields) -> None:
     is also a nested key), or some key may be written with escapes, is the body walked exactly.
     """
     rest = body if len(body) < SHORT_BYTES else _without_values(body, fields)
-    found = _find_keys(rest)
+    if len(rest) < LONG_BYTES:
+        found = _key.findall(rest)
+    else:
+        found = [match[1] for match in islice(_key.finditer(rest), len(KEYS) + 1)]
     if len(found) != len(set(found)) or b"\\u" in rest:
         _walk_for_repeated(body)
 

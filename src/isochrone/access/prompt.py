@@ -21,6 +21,12 @@ CJK_LEADS = bytes([*range(0xE3, 0xEE), 0xEF])
 Each such character has three bytes. Yi and Arabic presentation forms fall in too, Han outside the basic plane does
 not."""
 
+LARGE_BYTES = 1024 * 1024
+ELEMENTS_MAX = 1_000_000
+OBJECTS_MAX = 100_000
+"""Commas and opening braces in a body over LARGE_BYTES (text included). With more, reading the prompt could take
+seconds, so it counts as an unknown form."""
+
 
 class Prompt(msgspec.Struct, gc=False):
     """A prompt without its JSON."""
@@ -83,9 +89,11 @@ _first_in_list = re.compile(rb"\s*\[\s*(.)", re.DOTALL).match
 def prompt_of(fields: Fields, body: bytes) -> Prompt:
     """The prompt of a body. An unknown form has a size from its bytes and nothing to hash; it is never an error."""
     try:
-        return _prompt(fields)
+        if len(body) <= LARGE_BYTES or (body.count(b",") <= ELEMENTS_MAX and body.count(b"{") <= OBJECTS_MAX):
+            return _prompt(fields)
     except (msgspec.DecodeError, OverflowError, RecursionError):
-        return Prompt(PromptSize(text_bytes=len(_base64.sub(b"", body))))
+        pass
+    return Prompt(PromptSize(text_bytes=len(_base64.sub(b"", body))))
 
 
 def _prompt(fields: Fields) -> Prompt:

@@ -360,6 +360,35 @@ def test_lone_surrogate_escapes_pass() -> None:
     assert scan(COMPLETIONS, rb'{"model":"m","prompt":["\ud83d\ude00","\ud800"]}').choices == 2
 
 
+def test_surrogate_pairs_and_escaped_backslashes_are_left_alone() -> None:
+    """Seen: a pair in `model` was replaced too when another field was of an odd type."""
+    assert scan(CHAT, rb'{"model":"\ud83d\ude00","n":[]}').model == "😀"
+    assert scan(CHAT, rb'{"model":"\\\ud800\\ud800","n":[]}').model == "\\\ufffd\\ud800"
+    assert scan(CHAT, rb'{"model":"\\ud83d\ude00"}').model == "\\ud83d\ufffd"
+    assert scan(CHAT, rb'{"model":"\ud83d\ud83d\ude00\ude00"}').model == "\ufffd😀\ufffd"
+    assert refused(b'{"model":"a\0\0","x":"\\ud800"}').code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        b'"messages":[' + b"{}," * 700_000 + b"{}]",
+        b'"prompt":[' + b"1," * 2_000_000 + b"1]",
+        b'"messages":[{"content":[' + b'"",' * 1_500_000 + b'""]}]',
+        b'"n":1,' * 700_000 + b'"stream":true',
+        b'"prompt":["' + b"\\ud800" * 1_000_000 + b'"]',
+    ],
+    ids=["messages", "ids", "parts", "keys", "surrogates"],
+)
+def test_bodies_made_to_be_slow_are_not(prompt: bytes) -> None:
+    start = time.process_time()
+    try:
+        assert scan(CHAT, b'{"model":"m",' + prompt + b"}").blocks == ()
+    except BadRequest as refusal:
+        assert refusal.error.status == 400  # noqa: PT017  # either is right; the time is what counts
+    assert time.process_time() - start < 0.5
+
+
 def test_routes_without_a_model() -> None:
     assert read({"prompt": "x"}, TOKENIZE).model == ""
     assert read({"model": None, "prompt": "x"}, TOKENIZE).model == ""
