@@ -1,7 +1,9 @@
 """Two real vLLM engines behind the gateway: the same answers, freed places, and a death that nobody notices."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +12,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import ready_instances
-from tests.support.calls import Stream, call, connect, eventually, metric, post
+from tests.support.calls import Stream, call, connect, eventually, get, metric, post
 from tests.support.processes import Up
 
 pytestmark = pytest.mark.vllm
@@ -18,10 +20,16 @@ pytestmark = pytest.mark.vllm
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 RUNNING = "vllm:num_requests_running"
 OUTPUT_TOKENS = 24
-TOPICS = ["the price of a second", "queues", "两个实例之间", "кэш префиксов", "why is the second card slow?"]
-PROMPTS = [
-    f"Question {number}: tell me about {TOPICS[number % 5]}. " + "And then? " * (number * 3) for number in range(50)
-]
+WORDS = "the queue of a cluster waits for price second card block 实例 缓存 кэш запрос why when if not 7 12 , . ?"
+
+
+def prompts(count: int) -> list[str]:
+    """From 10 to some 250 words each, all different, always the same."""
+    chance = random.Random(20)
+    return [" ".join(chance.choices(WORDS.split(), k=10 + 5 * number)) for number in range(count)]
+
+
+PROMPTS = prompts(50)
 
 
 def body(path: str, prompt: str, max_tokens: int = OUTPUT_TOKENS) -> dict[str, Any]:
@@ -76,14 +84,15 @@ def test_greedy_answers_equal_the_direct_ones(pair: Up, direct: dict[str, Any], 
     assert answers == direct[path]
 
 
-def test_both_instances_take_part_and_say_so(pair: Up) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda prompt: post(pair.gateway, CHAT, body(CHAT, prompt)), PROMPTS[:16]))
-    assert {answer.headers["x-isochrone-instance"] for answer in answers} == {
-        url.removeprefix("http://") for url in pair.engines.values()
-    }
+def test_both_instances_took_part_and_answers_say_so(pair: Up) -> None:
+    """After the 200 requests of the test before."""
+    taken = {each["id"]: each["dispatched"] for each in get(pair.admin, "/admin/instances").json()["instances"]}
+    assert set(taken) == {url.removeprefix("http://") for url in pair.engines.values()}
+    assert min(taken.values()) >= 10, taken
+    answers = [post(pair.gateway, CHAT, body(CHAT, prompt)) for prompt in PROMPTS[:4]]
+    assert {answer.headers["x-isochrone-instance"] for answer in answers} <= set(taken)
     assert {answer.headers["x-isochrone-attempts"] for answer in answers} == {"1"}
-    assert len({answer.headers["x-isochrone-request-id"] for answer in answers}) == 16
+    assert len({answer.headers["x-isochrone-request-id"] for answer in answers}) == 4
 
 
 def test_the_official_client_streams_through(pair: Up, direct: dict[str, Any]) -> None:
@@ -125,10 +134,10 @@ def test_a_client_that_leaves_a_stream_frees_the_engine(pair: Up, path: str) -> 
 
 
 def test_a_client_that_leaves_before_its_answer_frees_the_engine(pair: Up) -> None:
-    connection = connect(pair.gateway)
-    connection.request("POST", CHAT, json.dumps(body(CHAT, PROMPTS[0], max_tokens=4000)))
-    eventually(lambda: running(pair) == 1, within_s=5.0)
-    connection.close()
+    asked = json.dumps(body(CHAT, PROMPTS[0], max_tokens=4000))
+    with contextlib.closing(connect(pair.gateway)) as connection:
+        connection.request("POST", CHAT, asked, {"Content-Type": "application/json"})
+        eventually(lambda: running(pair) == 1, within_s=5.0)
     eventually(lambda: running(pair) == 0, within_s=1.0)
 
 
@@ -153,8 +162,9 @@ def test_a_killed_engine_costs_no_request_and_comes_back(pair: Up, direct: dict[
         in_flight = [
             threads.submit(post, pair.gateway, CHAT, body(CHAT, prompt, output_tokens)) for prompt in PROMPTS[:8]
         ]
-        eventually(lambda: all(metric(url, RUNNING) > 0 for url in pair.engines.values()), within_s=10)
-        os.kill(pair.pid("engine-1"), signal.SIGKILL)
+        eventually(lambda: running(pair) >= 4, within_s=10)
+        victim = max(pair.engines, key=lambda name: metric(pair.engines[name], RUNNING))
+        os.kill(pair.pid(victim), signal.SIGKILL)
         after = list(threads.map(lambda prompt: ask(pair.gateway, COMPLETIONS, prompt), PROMPTS[:20]))
         ended = [each.result() for each in in_flight]
     assert after == direct[COMPLETIONS][:20]
@@ -162,6 +172,7 @@ def test_a_killed_engine_costs_no_request_and_comes_back(pair: Up, direct: dict[
     assert {answer.json()["usage"]["completion_tokens"] for answer in ended} == {output_tokens}
     assert "2" in {answer.headers["x-isochrone-attempts"] for answer in ended}, "the kill must have hit some"
 
-    pair.wait_for("engine-1", "ready", 2, within_s=150)
-    eventually(lambda: ready_instances(pair) == 2, within_s=30)
-    assert ask(pair.engines["engine-1"], CHAT, PROMPTS[0]) == direct[CHAT][0]
+    pair.wait_for(victim, "ready", 2, within_s=150)
+    # An instance that failed requests proves itself with one, so there has to be some traffic.
+    eventually(lambda: bool(ask(pair.gateway, CHAT, PROMPTS[0])) and ready_instances(pair) == 2, within_s=30)
+    assert ask(pair.engines[victim], CHAT, PROMPTS[0]) == direct[CHAT][0]
