@@ -62,14 +62,14 @@ class Wire:
         self.request = request
 
     @property
-    def transport(self) -> asyncio.Transport:
-        assert self._connection.transport is not None
+    def transport(self) -> asyncio.Transport | None:
+        """None once the connection is gone; then `send`, `close` and `reset` do nothing."""
         return self._connection.transport
 
     def send(self, data: bytes) -> None:
         """Write now. Two sends may still be read as one: put an `await wire.turn()` between them to keep them apart."""
-        if self._connection.transport is not None and not self._connection.transport.is_closing():
-            self._connection.transport.write(data)
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
 
     async def turn(self, times: int = 3) -> None:
         """Let the loop run, so that the other side has read what was sent."""
@@ -82,17 +82,27 @@ class Wire:
 
     def close(self) -> None:
         """FIN after what was sent."""
-        self.transport.close()
+        if self.transport is not None:
+            self.transport.close()
 
     def reset(self) -> None:
         """RST: what was sent may be lost on its way."""
-        sock = self.transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
+        if self.transport is not None:
+            reset(self.transport)
 
     def stop_reading(self) -> None:
         """Take nothing more from the socket: the sender's buffers fill up."""
-        self.transport.pause_reading()
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Close with RST."""
+    if transport.is_closing():
+        return
+    sock = transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 Script = Callable[[Wire], Awaitable[None]]
@@ -144,9 +154,7 @@ class FakeEngine:
         """RST on every connection, like a process that was killed."""
         for connection in tuple(self.open):
             if connection.transport is not None:
-                sock = connection.transport.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.transport.abort()
+                reset(connection.transport)
 
     async def close_idle(self) -> None:
         """FIN on every connection, once the scripts that run are through."""

@@ -48,7 +48,8 @@ class RawClient:
         self.writer.transport.abort()
 
     def send(self, data: bytes) -> None:
-        self.writer.write(data)
+        if not self.writer.transport.is_closing():
+            self.writer.write(data)
 
     def close(self) -> None:
         """FIN."""
@@ -60,9 +61,10 @@ class RawClient:
 
     def reset(self) -> None:
         """RST."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        if not self.writer.transport.is_closing():
+            sock = self.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.writer.transport.abort()
 
     async def answer(self, method: str = "POST") -> Answer:
         """Read one answer to its end."""

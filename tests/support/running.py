@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from isochrone.cluster import Cluster
-from isochrone.config.driver import RelayLimits
+from isochrone.config.driver import Link, RelayLimits
 from isochrone.gateway.app import Gateway, GatewaySettings
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.events import ModelsSeen, Probed, Verdict
@@ -30,14 +31,19 @@ QUICK = RelayLimits(
 
 
 def run(test: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
-    """Run the coroutine on uvloop."""
+    """Run the coroutine on uvloop. An exception that no one catches, in any callback or task, fails the test."""
+    uncaught: list[dict[str, Any]] = []
 
     async def limited() -> T:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: uncaught.append(context))
         async with asyncio.timeout(limit_s):
             return await test
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(limited())
+        result = runner.run(limited())
+    gc.collect()  # a task that failed unseen speaks up when it is collected
+    assert not uncaught, uncaught
+    return result
 
 
 class Served:
@@ -69,6 +75,11 @@ class Served:
         while self.gateway.brain.requests:
             await asyncio.sleep(0.001)
 
+    async def until_alone(self) -> None:
+        """Wait until no client is connected either."""
+        while self.gateway.connections or self.gateway.brain.requests:
+            await asyncio.sleep(0.001)
+
 
 @asynccontextmanager
 async def serving(
@@ -77,13 +88,14 @@ async def serving(
     settings: Settings | None = None,
     inject: bool = True,
     models: tuple[str, ...] = ("m",),
+    longest: int | None = 8192,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port in front of these engines, all of them ready."""
     gateway = Gateway(
         Cluster(settings or Settings(policy="round-robin"), Random(7)), GatewaySettings(limits=limits, inject=inject)
     )
     for engine in engines:
-        join(gateway, engine.id, engine.url, models)
+        join(gateway, engine.id, engine.url, models, longest)
     await gateway.start("127.0.0.1", 0)
     served = Served(gateway)
     try:
@@ -92,10 +104,17 @@ async def serving(
         await gateway.close()
 
 
-def join(gateway: Gateway, instance: str, url: str, models: tuple[str, ...] = ("m",)) -> None:
-    """Make an instance known and ready, without waiting for heartbeats."""
-    gateway.add_instance(InstanceSpec(id=instance, url=url))
-    gateway.submit(ModelsSeen(instance, tuple(ModelCard(model, 8192) for model in models)))
+def join(
+    gateway: Gateway,
+    instance: str,
+    url: str,
+    models: tuple[str, ...] = ("m",),
+    longest: int | None = 8192,
+    link: Link | None = None,
+) -> None:
+    """Make an instance known and ready, without waiting for heartbeats. `longest`: its context in tokens."""
+    gateway.add_instance(InstanceSpec(id=instance, url=url), link)
+    gateway.submit(ModelsSeen(instance, tuple(ModelCard(model, longest) for model in models)))
     for _ in range(gateway.cluster.settings.heartbeat_ready_answers):
         gateway.submit(Probed(instance, Verdict.OK))
 

@@ -230,14 +230,14 @@ class ClientConnection(asyncio.Protocol):
             return
         self._pumping = True
         try:
-            while self.exchange is None and self.transport is not None and not self.full_since:
+            while self.exchange is None and self._is_open() and not self.full_since:
                 if self._ready:
                     inbound = self._ready.popleft()
                     self.keep = inbound.keep and not self.gateway.draining
                     self._serve(inbound)
                 elif self._held and not self._deaf:
                     data, self._held = self._held, b""
-                    self.transport.resume_reading()
+                    self._listen()
                     self._parse(data)
                 else:
                     break
@@ -255,8 +255,10 @@ class ClientConnection(asyncio.Protocol):
                 self.refuse(inbound, INTERNAL_ERROR, False, b"")
 
     def write(self, data: bytes) -> None:
-        if self.transport is not None:
-            self.transport.write(data)
+        """Send. A closed transport refuses even between its end and our hearing of it, so ask first."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     def answer(self, inbound: Inbound, status: int, lines: bytes, body: bytes) -> None:
         """Answer from here, without an instance."""
@@ -279,15 +281,21 @@ class ClientConnection(asyncio.Protocol):
         self._answered(True)
         self._pump()
 
+    def _is_open(self) -> bool:
+        return self.transport is not None and not self.transport.is_closing()
+
+    def _listen(self) -> None:
+        if self.transport is not None:
+            self.transport.resume_reading()
+
     def _answered(self, read_to_its_end: bool) -> None:
-        if self.transport is None:
+        if self.transport is None or self.transport.is_closing():
             return
         self._phase = Phase.IDLE
         self._since = clock.now()
         if self.keep:
             return
-        self._ready.clear()
-        self._deaf = True
+        self._forget_requests()
         if read_to_its_end:
             self.transport.close()
         else:
@@ -312,16 +320,21 @@ class ClientConnection(asyncio.Protocol):
 
     def _leave(self) -> None:
         """The client is gone, or as good as gone."""
-        self._deaf = True
-        for inbound in (self._inbound, *self._ready):
-            if inbound is not None:
-                self.gateway.bodies.release(inbound)
-        self._inbound = None
-        self._ready.clear()
-        self._held = b""
+        self._forget_requests()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.client_left()
+
+    def _forget_requests(self) -> None:
+        """Serve nothing more of what has been read, and read nothing more."""
+        self._deaf = True
+        for inbound in self._ready:
+            self.gateway.bodies.release(inbound)
+        if self._inbound is not None:
+            self.gateway.bodies.release(self._inbound)
+        self._ready.clear()
+        self._inbound = None
+        self._held = b""
 
     def sweep(self, now: Instant) -> None:
         """Check the limits in time; called every `sweep_s`."""

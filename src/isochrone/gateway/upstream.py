@@ -87,12 +87,12 @@ class Upstream(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the instance."""
-        if not self._paused and self.transport is not None:
+        if not self._paused and self.transport is not None and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and self.transport is not None:
+        if self._paused and self.transport is not None and not self.transport.is_closing():
             self._paused = False
             self.transport.resume_reading()
 
