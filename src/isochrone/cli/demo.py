@@ -16,11 +16,14 @@ from rich.console import Console
 
 from isochrone.cli import rig
 from isochrone.cli.demo_view import Progress, as_json, table
+from isochrone.cli.plugins import load_policies
+from isochrone.config.problems import nearest
 from isochrone.loadgen.client import Client
 from isochrone.loadgen.drive import replay
 from isochrone.loadgen.lag import LagWatch
 from isochrone.loadgen.report import Figures, Objective, figures, median
 from isochrone.loadgen.workload import CHAT, DOCUMENT, EXTRACTION, Workload, workload
+from isochrone.scheduling.policies import names as known_policies
 
 POLICIES = ("round-robin", "least-request", "estimated-time", "equal-cost")
 PROFILE = "a100-80g-27b-bf16"
@@ -33,12 +36,13 @@ OBJECTIVES = {
     EXTRACTION: Objective(ttft_s=2.0, tpot_s=0.15),
 }
 """What counts as good. Only the report knows them: the gateway is told no objective and sheds nothing."""
-CALL_S_MAX = 30.0
+CALL_S_MAX = 20.0
 """The client's limit for a whole call; a failed call is charged this much."""
 WARM_HELP = "Seconds before the measured ones: caches fill, the gateway learns."
 TABLE_COLUMNS = 120
 """Width of the table in a file or pipe; on a terminal it is the terminal's."""
 LAG_S_MAX = 0.020
+"""Lateness of the client's event loop at p99 beyond which the machine is too busy to judge."""
 TOO_BUSY = 3
 """Exit status: the figures would be the machine's, not the policies'."""
 
@@ -126,6 +130,10 @@ def _policies(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ..
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise click.BadParameter("name at least one policy")
+    load_policies()
+    for name in names:
+        if name not in known_policies():
+            raise click.BadParameter(f"no policy is called {name!r}; {nearest(name, known_policies())}")
     return names
 
 

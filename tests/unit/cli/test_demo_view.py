@@ -72,3 +72,9 @@ def test_without_a_terminal_there_is_a_line_for_each_run() -> None:
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--policies", ","], ["--seconds", "0"]])
 def test_bad_options_are_usage_errors(arguments: list[str]) -> None:
     assert CliRunner().invoke(command, arguments).exit_code == 2
+
+
+def test_an_unknown_policy_is_answered_with_the_nearest() -> None:
+    said = CliRunner().invoke(command, ["--policies", "least-reqest"])
+    assert said.exit_code == 2
+    assert "'least-request'" in said.output
