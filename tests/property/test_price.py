@@ -11,7 +11,7 @@ from isochrone.nouns.instant import SECOND
 from isochrone.nouns.request import Request
 from isochrone.scheduling import policies, price
 from isochrone.scheduling.policies.equal_cost import EqualCost
-from isochrone.scheduling.price import COLUMNS, Ask
+from isochrone.scheduling.price import MATRIX_FIELDS, Ask, column
 from tests.support.rows import make_pool
 
 asks = st.builds(
@@ -36,7 +36,8 @@ def test_loop_and_matrix_agree(ask: Ask, count: int, seed: int, later: int) -> N
     pool = make_pool(count, seed)
     ask = with_hits(ask, count, seed)
     now = SECOND + later
-    matrix = np.array([row[1 : COLUMNS + 1] for row in pool.rows], dtype=np.float64).T
+    assert len(column(pool.rows[0])) == len(MATRIX_FIELDS)
+    matrix = np.array([column(row) for row in pool.rows], dtype=np.float64).T
     for loop, vector in ((price.equal_cost, price.equal_cost_matrix), (price.cold, price.cold_matrix)):
         few, many = loop(ask, pool.rows, now), vector(ask, matrix, now)
         np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)

@@ -46,7 +46,7 @@ def naive(waiting: list[Held], pool: Pool, now: Instant) -> tuple[str, int] | No
     for one in sorted(waiting, key=lambda held: held.key):
         prices = price.equal_cost(one.ask, pool.rows, now)
         for position, row in enumerate(pool.rows):
-            over_kv = row.facts.has_slot and not row.facts.has_room
+            over_kv = row.has_slot and not row.has_room
             if over_kv or row.slot in one.barred:
                 prices[position] = float("inf")
         chunks = SETTINGS.hold_chunks_sheddable if one.ask.sheddable else SETTINGS.hold_chunks
@@ -54,15 +54,15 @@ def naive(waiting: list[Held], pool: Pool, now: Instant) -> tuple[str, int] | No
         if not takers:
             continue
         best = min(takers, key=lambda p: prices[p])
-        idle = any(pool.rows[p].facts.idle for p in takers)
+        idle = any(pool.rows[p].idle for p in takers)
         if idle or prices[best] <= min(prices) + SETTINGS.hold_slack_s:
             return one.request, best
     return None
 
 
 def _open(row: Row, chunks: float, now: Instant) -> bool:
-    pending_s = row.facts.pending_s + max(0, row.head_due - now) * 1e-9
-    return row.facts.has_room and (row.facts.idle or pending_s <= chunks * row.facts.chunk_s)
+    pending_s = row.pending_s + max(0, row.head_due - now) * 1e-9
+    return row.has_room and (row.idle or pending_s <= chunks * row.chunk_s)
 
 
 @given(st.integers(0, 100_000), st.integers(2, 7), st.integers(0, 40), st.integers(0, 2 * SECOND))

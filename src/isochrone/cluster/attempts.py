@@ -38,8 +38,6 @@ def first_token(world: World, now: Instant, event: FirstToken) -> None:
     if flow.request.stream:
         learning.first_token(world, now, flight, instance)
     instance.ledger.first_token(flight, now)
-    flight.window_at, flight.window_tokens = now, flight.output_tokens
-    flight.window_prefilled = instance.ledger.prefilled_tokens
     decision = flow.decision
     decision.first_token_at = now
     if flow.request.stream:
@@ -92,6 +90,10 @@ def _in_flight(flow: Flow) -> tuple[Flight, Instance]:
 def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance, event: Ended) -> None:
     """Take out of the ledger what the attempt put in; note how it went; learn from it."""
     outcome = event.outcome
+    if outcome is Outcome.DONE and flow.decision.first_token_at is None:
+        flow.decision.first_token_at = now  # an answer that came whole
+        instance.ledger.prefilled_tokens += flight.uncached_tokens
+        instance.ledger.prefilled_pairs += flight.pairs
     learning.attempt_ended(world, now, flow, flight, instance, event)
     instance.ledger.leave(flight, now)
     last = flow.decision.tries[-1]

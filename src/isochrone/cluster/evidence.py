@@ -1,8 +1,8 @@
 """What a decision keeps so that it can be explained later, at little cost now: immutable rows, not computed terms."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from isochrone.nouns.decision import Candidate, Decision
@@ -15,7 +15,7 @@ CANDIDATES_KEPT = 64
 CANDIDATES_OF_MANY = 8
 
 
-class Evidence(NamedTuple):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """The candidates of one choice as the policy saw them."""
 
     policy: Policy
@@ -64,11 +64,11 @@ def candidates(decision: Decision) -> list[Candidate]:
         ttft_s, e2e_s = forecast(as_then, row, position, at)
         found.append(
             Candidate(
-                instance=row.facts.id,
+                instance=row.id,
                 price_s=float(price),
                 terms={name: float(value) for name, value in policy.terms(as_then, row, position, price, at).items()},
                 hit_tokens=int(kept.hits[position]) if kept.hits is not None else 0,
-                open=row.facts.has_room,
+                open=row.has_room,
                 forecast_ttft_s=float(ttft_s),
                 forecast_e2e_s=float(e2e_s),
             )

@@ -13,8 +13,10 @@ WINDOW_TOKENS_MIN = 8
 """Shorter windows of a stream say more about jitter than about steps."""
 SAMPLE_GAP_NS = 50 * MILLISECOND
 """At most one sample of a kind from an instance in this time: the streams of a batch all see the same steps."""
-PROMPT_LESSONS_ALL = 1000
+LESSONS_ALL = 1000
 LEVEL_GAIN = 1 / 32
+FIRST_TOKEN_WEIGHT = 0.25
+"""A first token's sample is twice or three times as noisy as a window's: how far the step under way was is a guess."""
 RECENTRE_EVERY = 64
 """Samples between two looks at the median level of each class."""
 
@@ -28,9 +30,10 @@ def first_token(world: World, now: Instant, flight: Flight, instance: Instance) 
     tokens = flight.tokens_ahead + flight.uncached_tokens
     spare = max(1, world.settings.chunk_tokens - flight.batch_then)
     steps = float(ceil(tokens / spare)) + (0.5 if flight.busy_then else 0.0)
-    pairs = flight.uncached_tokens * (flight.prompt_tokens - 0.5 * flight.uncached_tokens)
+    pairs = float(flight.pairs_ahead + flight.pairs)
     x = (steps, tokens + flight.batch_then * steps, flight.context_then * steps, pairs)
-    instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
+    elapsed_s = seconds(now - flight.dispatched_at)
+    instance.step_times.observe(x, elapsed_s, instance.level.value, FIRST_TOKEN_WEIGHT)
     _sampled(world, instance)
 
 
@@ -42,15 +45,13 @@ def window(world: World, now: Instant, flight: Flight, instance: Instance) -> No
     ledger = instance.ledger
     if now - instance.last_sample_at >= SAMPLE_GAP_NS:
         instance.last_sample_at = now
-        prefilled = ledger.prefilled_tokens - flight.window_prefilled
-        batch = len(ledger.decoding) + instance.foreign
-        x = (float(tokens), float(tokens * batch + prefilled), float(tokens * ledger.context_tokens), 0.0)
-        residual = instance.step_times.observe(x, seconds(now - flight.window_at), instance.level.value)
+        span_ns, batch, context, prefilled, pairs = ledger.window(flight, now)
+        x = (float(tokens), tokens * (batch + instance.foreign) + prefilled, tokens * context, pairs)
+        residual = instance.step_times.observe(x, seconds(span_ns), instance.level.value)
         if residual is not None:
             instance.level.observe(residual, LEVEL_GAIN)
         _sampled(world, instance)
-    flight.window_at, flight.window_tokens = now, flight.output_tokens
-    flight.window_prefilled = ledger.prefilled_tokens
+    ledger.begin_window(flight, now)
 
 
 def attempt_ended(
@@ -63,7 +64,8 @@ def attempt_ended(
     if usage is not None:
         if usage.prompt_tokens is not None:
             decision.prompt_tokens = usage.prompt_tokens
-            _learn_prompt(world, flow, usage.prompt_tokens)
+            if _is_lesson(world):
+                world.prompt_tokens.learn(flow.pool.model, request.size, usage.prompt_tokens)
         if usage.completion_tokens is not None:
             output = usage.completion_tokens
         decision.cached_tokens = usage.cached_tokens
@@ -72,16 +74,16 @@ def attempt_ended(
     decision.output_tokens = output
     if output > 0 and event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT, Outcome.LOST):
         cut_short = event.outcome is not Outcome.DONE or (usage is not None and usage.finish_reason == "length")
-        each = max(1, output // request.choices)
-        world.lengths.observe(flow.pool.model, request.route, each, cut_short, now)
+        if _is_lesson(world):
+            each = max(1, output // request.choices)
+            world.lengths.observe(flow.pool.model, request.route, each, cut_short, now)
     if event.outcome is Outcome.DONE and not request.stream and output > 0 and request.choices == 1:
         _whole_answer(world, now, flight, instance, output)
 
 
-def _learn_prompt(world: World, flow: Flow, counted: int) -> None:
-    """All of the first lessons, later every fourth: by then each adds little."""
-    if world.attempts_given < PROMPT_LESSONS_ALL or world.attempts_given % 4 == 0:
-        world.prompt_tokens.learn(flow.pool.model, flow.request.size, counted)
+def _is_lesson(world: World) -> bool:
+    """All of the first answers teach, later every fourth: by then each adds little, and a lesson costs 4 us."""
+    return world.attempts_given < LESSONS_ALL or world.attempts_given % 4 == 0
 
 
 def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance, output: int) -> None:
@@ -93,7 +95,8 @@ def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance
     context = (flight.context_then + instance.ledger.context_tokens) / 2 + flight.prompt_tokens
     prefill_tokens = flight.tokens_ahead + flight.uncached_tokens
     steps = output + prefill_tokens // world.settings.chunk_tokens
-    x = (float(steps), float(prefill_tokens + batch * steps), context * steps, 0.0)
+    pairs = float(flight.pairs_ahead + flight.pairs)
+    x = (float(steps), float(prefill_tokens + batch * steps), context * steps, pairs)
     residual = instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
     if residual is not None:
         instance.level.observe(residual, LEVEL_GAIN)

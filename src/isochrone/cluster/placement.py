@@ -63,16 +63,15 @@ def late_binding(world: World, pool: ModelPool) -> bool:
 
 def _is_open(world: World, ask: Ask, row: Row, now: Instant) -> bool:
     """Late binding's question: idle, or little enough pending prefill (and room)?"""
-    facts = row.facts
-    if facts.idle:
+    if row.idle:
         return True
-    if not facts.has_room:
+    if not row.has_room:
         return False
-    pending_s = facts.pending_s
+    pending_s = row.pending_s
     if row.head_due > now:
         pending_s += (row.head_due - now) * 1e-9
     chunks = world.settings.hold_chunks_sheddable if ask.sheddable else world.settings.hold_chunks
-    return pending_s <= chunks * facts.chunk_s
+    return pending_s <= chunks * row.chunk_s
 
 
 def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
@@ -82,7 +81,7 @@ def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced
     found, found_price = None, float("inf")
     for position, price in enumerate(prices):
         row = rows[position]
-        if price < found_price and (price <= limit or row.facts.idle) and _is_open(world, flow.ask, row, now):
+        if price < found_price and (price <= limit or row.idle) and _is_open(world, flow.ask, row, now):
             found, found_price = position, price
     return None if found is None else (found, prices)
 
@@ -131,7 +130,6 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     ttft_s, e2e_s = forecast(ask, row, position, now)
     flow.ordinal += 1
     world.attempts_given += 1
-    head = ledger.head()
     flight = Flight(
         attempt=attempt_id(flow.relay, flow.epoch, world.attempts_given),
         request=request.id,
@@ -145,13 +143,11 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         expected_output=int(ask.output_tokens),
         generates=request.generates,
         tpot_slo_s=flow.slo.tpot_s if flow.slo is not None else None,
-        batch_then=row.facts.batch,
+        batch_then=row.batch,
         context_then=ledger.context_tokens,
-        busy_then=not row.facts.idle,
+        busy_then=not row.idle,
     )
-    if head is not None:
-        done = min(1.0, (now - ledger.head_since) / head.work_ns) if head.work_ns else 1.0
-        flight.tokens_ahead = ledger.waiting_tokens - int(done * head.uncached_tokens)
+    flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
     ledger.enter(flight, now)
     if flow.ordinal == 1:
         world.budget.earn(world.settings, now, ask.prompt_tokens)

@@ -52,19 +52,19 @@ class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A response head below 400 came: the engine took the attempt."""
+    """A response head below 400 came: the engine took the attempt. Not needed where the end follows at once."""
 
     attempt: int
 
 
 class FirstToken(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The first event that carries output came (streams), or the whole answer (not streamed, then Ended follows)."""
+    """The first event that carries output came. Streams only: an answer that comes whole just ends."""
 
     attempt: int
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Output tokens so far, counted by the relay; at most every 32 tokens or 500 ms."""
+    """Output tokens of a stream so far, counted by the relay; at most every 32 tokens or 500 ms."""
 
     attempt: int
     output_tokens: int

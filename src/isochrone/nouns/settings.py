@@ -72,5 +72,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """max_num_seqs for instances that give none; None: inferred."""
     prefix_blocks_max: int = 200_000
     """Prefix index: blocks remembered for one instance whose KV size is unknown."""
-    decisions_max: int = 4096
+    decisions_max: int = 1000
     """Decision records kept for /admin/decisions."""

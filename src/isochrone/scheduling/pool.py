@@ -9,7 +9,7 @@ import numpy as np
 
 from isochrone.instances.table import Instance
 from isochrone.nouns.instant import Instant
-from isochrone.scheduling.price import COLUMNS, VECTOR_FROM, Row
+from isochrone.scheduling.price import VECTOR_FROM, Row, column
 
 Derive = Callable[[Instance, Instant], Row]
 
@@ -26,7 +26,7 @@ class Pool:
         self.limits: list[int | None] = []
         """Longest context of each member for this model, in tokens."""
         self.matrix: np.ndarray | None = None
-        """COLUMNS x members, from VECTOR_FROM members up."""
+        """MATRIX_FIELDS x members, from VECTOR_FROM members up."""
         self.version = 0
         """Counts changes of membership."""
         self.warm = False
@@ -50,7 +50,7 @@ class Pool:
         self.rows = [derive(instance, now) for instance in ready]
         self.matrix = None
         if len(ready) >= VECTOR_FROM:
-            self.matrix = np.array([row[1 : COLUMNS + 1] for row in self.rows], dtype=np.float64).T.copy()
+            self.matrix = np.array([column(row) for row in self.rows], dtype=np.float64).T.copy()
         self.marked.clear()
         self.version += 1
         self.warm_up(samples_warm)
@@ -66,7 +66,7 @@ class Pool:
         for position in positions:
             row = self.rows[position] = derive(self.members[position], now)
             if self.matrix is not None:
-                self.matrix[:, position] = row[1 : COLUMNS + 1]
+                self.matrix[:, position] = column(row)
         return positions
 
     def longest_context(self) -> int | None:

@@ -113,10 +113,10 @@ class HeldQueue:
         if not self.entries:
             return None
         assert not self.is_stale(pool)
-        pending = np.array([row.facts.pending_s + max(0, row.head_due - now) * 1e-9 for row in pool.rows])
-        room = np.array([row.facts.has_room for row in pool.rows])
-        idle = np.array([row.facts.idle for row in pool.rows])
-        chunk_s = np.array([row.facts.chunk_s for row in pool.rows])
+        pending = np.array([row.pending_s + max(0, row.head_due - now) * 1e-9 for row in pool.rows])
+        room = np.array([row.has_room for row in pool.rows])
+        idle = np.array([row.idle for row in pool.rows])
+        chunk_s = np.array([row.chunk_s for row in pool.rows])
         open_plain = room & (idle | (pending <= settings.hold_chunks * chunk_s))
         open_sheddable = room & (idle | (pending <= settings.hold_chunks_sheddable * chunk_s))
         if not (open_plain.any() or open_sheddable.any()):
@@ -203,7 +203,7 @@ class HeldQueue:
         weight = np.where(self._sheddable[lanes], sheddable, row.plain)
         decode = self._output[lanes] * (row.crowd_s + row.crowd_kv_s * tokens)
         price: np.ndarray = row.base_s + row.factor * (work * weight + decode)
-        if row.facts.has_slot and not row.facts.has_room:  # over the hard KV limit
+        if row.has_slot and not row.has_room:  # over the hard KV limit
             price = np.full_like(price, np.inf)
         return price
 

@@ -75,13 +75,12 @@ def test_estimated_time_is_the_textbook_formula_to_the_letter() -> None:
     ask = Ask(prompt_tokens=1200, output_tokens=77.0)
     prices = EstimatedTime(random.Random(0)).prices(ask, request(max_tokens=300), pool, SECOND)
     for row, price in zip(pool.rows, prices, strict=True):
-        facts = row.facts
-        prefill_tps = 1 / (row.token_s * facts.level_factor)
-        decode_tps = 1 / (row.step_s * facts.level_factor)
-        kv_used = facts.kv_usage_ratio or 0.0
-        slow_score = max(0.0, facts.level_factor - 1)
+        prefill_tps = 1 / (row.token_s * row.level_factor)
+        decode_tps = 1 / (row.step_s * row.level_factor)
+        kv_used = row.kv_usage_ratio or 0.0
+        slow_score = max(0.0, row.level_factor - 1)
         expected = (
-            facts.running * facts.mean_request_s
+            row.running * row.mean_request_s
             + 1200 / prefill_tps
             + 300 / decode_tps
             + max(0, kv_used - 0.8) * 100

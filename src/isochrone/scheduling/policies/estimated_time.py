@@ -33,9 +33,7 @@ class EstimatedTime:
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
         output = request.max_tokens if request.max_tokens is not None else ask.output_tokens
-        return [
-            sum(_terms(ask.prompt_tokens, output, row).values()) if row.facts.has_slot else NEVER for row in pool.rows
-        ]
+        return [sum(_terms(ask.prompt_tokens, output, row).values()) if row.has_slot else NEVER for row in pool.rows]
 
     def chosen(self, request: Request, pool: Pool, position: int) -> None:
         return None
@@ -47,11 +45,10 @@ class EstimatedTime:
 
 
 def _terms(prompt_tokens: int, output_tokens: float, row: Row) -> dict[str, float]:
-    facts = row.facts
     return {
-        "queue": facts.running * facts.mean_request_s,
-        "prefill": prompt_tokens * row.token_s * facts.level_factor,
-        "decode": output_tokens * row.step_s * facts.level_factor,
-        "kv_penalty": max(0.0, (facts.kv_usage_ratio or 0.0) - KV_FREE_RATIO) * KV_PENALTY,
-        "slow_penalty": max(0.0, facts.level_factor - 1.0) * SLOW_PENALTY,
+        "queue": row.running * row.mean_request_s,
+        "prefill": prompt_tokens * row.token_s * row.level_factor,
+        "decode": output_tokens * row.step_s * row.level_factor,
+        "kv_penalty": max(0.0, (row.kv_usage_ratio or 0.0) - KV_FREE_RATIO) * KV_PENALTY,
+        "slow_penalty": max(0.0, row.level_factor - 1.0) * SLOW_PENALTY,
     }

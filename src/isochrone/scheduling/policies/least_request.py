@@ -21,4 +21,4 @@ class LeastRequest(Plain):
         pass
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
-        return [row.facts.running * row.share for row in pool.rows]
+        return [row.running * row.share for row in pool.rows]

@@ -24,10 +24,10 @@ class PowerOfTwo(Plain):
         rows = pool.rows
         count = len(rows)
         if count <= 2:
-            return [row.facts.running * row.share for row in rows]
+            return [row.running * row.share for row in rows]
         first = int(self._chance.random() * count)
         second = (first + 1 + int(self._chance.random() * (count - 1))) % count
         prices = [NEVER] * count
         for position in (first, second):
-            prices[position] = rows[position].facts.running * rows[position].share
+            prices[position] = rows[position].running * rows[position].share
         return prices

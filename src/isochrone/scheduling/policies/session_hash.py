@@ -25,6 +25,6 @@ class SessionHash(Plain):
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
         if not request.session:
-            return [row.facts.running * row.share for row in pool.rows]
+            return [row.running * row.share for row in pool.rows]
         key = request.session.encode()
-        return [xxhash.xxh3_64_intdigest(row.facts.id.encode() + b"\0" + key) / 2.0**64 for row in pool.rows]
+        return [xxhash.xxh3_64_intdigest(row.id.encode() + b"\0" + key) / 2.0**64 for row in pool.rows]
