@@ -22,6 +22,7 @@ counts all that ever were. Ready-made scripts: `json_answer`, `sse_answer`, `raw
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -111,7 +112,8 @@ Script = Callable[[Wire], Awaitable[None]]
 class FakeEngine:
     """One engine on a free port. Use as an async context manager."""
 
-    def __init__(self, models: Iterable[str] = ("m",)) -> None:
+    def __init__(self, models: Iterable[str] = ("m",), tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.models = list(models)
         self.script: Script = json_answer({"object": "fake", "choices": []})
         """What a request to any path but the three below gets."""
@@ -141,7 +143,7 @@ class FakeEngine:
     async def accept(self) -> None:
         """Listen (again), on the port that was used before if there was one."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:

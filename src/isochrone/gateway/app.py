@@ -65,6 +65,8 @@ class Gateway:
         self.reception = Reception(self, settings.paths, settings.routes, settings.limits, settings.inject)
         self.sweep = Sweep(self, settings.limits.sweep_s)
         self.draining = False
+        self.port = 0
+        """The port that is listened on, once `start` is through."""
         self._server: asyncio.Server | None = None
 
     # For those who attach.
@@ -106,7 +108,7 @@ class Gateway:
     # The listener.
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Port 0: any free one, then see `port`. Raises OSError that names the address."""
+        """Listen. Port 0: any free one, which `port` tells. Raises OSError that names the address."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -116,14 +118,8 @@ class Gateway:
             raise OSError(
                 error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {error.strerror}"
             ) from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
         self.sweep.start()
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        assert self._server is not None
-        name = self._server.sockets[0].getsockname()
-        return int(name[1])
 
     def admit(self, connection: ClientConnection) -> None:
         """A client has connected: take it in if there is room."""

@@ -34,7 +34,8 @@ class Exchange:
 
     __slots__ = (
         "answer", "answered", "attempt", "body", "client", "cut_usage", "delivered", "dispatched_at", "gateway",
-        "gone", "held", "inbound", "instance", "limits", "ordinal", "request", "route", "upstream", "why",
+        "gone", "held", "inbound", "instance", "limits", "ordinal", "parting", "request", "route", "upstream",
+        "why",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,8 @@ class Exchange:
         """Bytes of an answer have gone to the client."""
         self.answered = False
         """An answer was passed on to its end."""
+        self.parting: ApiError | None = None
+        """What to tell the client if we give the request up ourselves."""
         self.why = ""
         """How the last attempt ended, where it failed: for the error that the client sees."""
         self.gone = False
@@ -119,7 +122,7 @@ class Exchange:
     def recorded(self) -> None:
         """The cluster holds the request for over. If it was aborted and nobody answered, the client must hear of it."""
         if self.ordinal and not self.answered:
-            self.fail(None)
+            self.fail(self.parting)
 
     # What the upstream side reports.
 
@@ -217,6 +220,7 @@ class Exchange:
 
     def give_up(self, error: ApiError) -> None:
         """The gateway stops: end the request now, with an error that the client can see."""
+        self.parting = error
         if self.attempt != NO_ATTEMPT:
             self.abort("the gateway stops")
         else:

@@ -293,7 +293,8 @@ class ClientConnection(asyncio.Protocol):
             return
         self._phase = Phase.IDLE
         self._since = clock.now()
-        if self.keep:
+        more = self._ready or self._inbound is not None
+        if self.keep and (more or not self.gateway.draining):
             return
         self._forget_requests()
         if read_to_its_end:
