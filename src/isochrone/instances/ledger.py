@@ -4,11 +4,28 @@ Sums are integers (tokens, nanoseconds), so that they return to zero exactly whe
 
 An attempt waits for its prefill, then decodes. Engines prefill first come, first served, so pending work is
 what the waiting attempts put in, less what the head of the line has had done since it became the head.
+
+For learning step times the ledger also counts what never goes back: tokens and attention pairs prefilled, and decoding
+attempts and their context summed over time. A window of a stream is the difference of two readings.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
 from isochrone.nouns.instant import SECOND, Instant
+
+
+class Window(NamedTuple):
+    """What went on around a stream while it got some tokens."""
+
+    span_ns: int
+    batch: float
+    """Decoding attempts, mean over time."""
+    context: float
+    """KV tokens that their steps read, mean over time."""
+    prefilled_tokens: float
+    prefilled_pairs: float
 
 
 class Flight(msgspec.Struct, gc=False, kw_only=True):
@@ -36,7 +53,7 @@ class Flight(msgspec.Struct, gc=False, kw_only=True):
 
     # What the engine had before it when it was sent: the regressors of a first-token sample.
     tokens_ahead: int = 0
-    pairs_ahead: float = 0.0
+    pairs_ahead: int = 0
     batch_then: int = 0
     context_then: int = 0
     busy_then: bool = False
@@ -44,7 +61,14 @@ class Flight(msgspec.Struct, gc=False, kw_only=True):
     # Start of the running window of decode gaps.
     window_at: Instant = 0
     window_tokens: int = 0
-    window_prefilled: int = 0
+    window_prefilled: tuple[float, float] = (0.0, 0.0)
+    window_batch_ns: int = 0
+    window_context_ns: int = 0
+
+    @property
+    def pairs(self) -> int:
+        """Attention pairs of its prefill: each uncached token against all before it."""
+        return self.uncached_tokens * (2 * self.prompt_tokens - self.uncached_tokens) // 2
 
 
 class Ledger(msgspec.Struct, gc=False):
@@ -57,6 +81,8 @@ class Ledger(msgspec.Struct, gc=False):
     """Sum of the waiting attempts' work."""
     waiting_tokens: int = 0
     """Sum of the waiting attempts' uncached prompt tokens."""
+    waiting_pairs: int = 0
+    """Sum of the attention pairs of their prefill."""
     context_tokens: int = 0
     """KV tokens that decode steps read: context of every decoding attempt."""
     kv_tokens: int = 0
@@ -67,6 +93,14 @@ class Ledger(msgspec.Struct, gc=False):
     """When the attempt at the head of the line became the head."""
     prefilled_tokens: int = 0
     """Counter: uncached prompt tokens whose prefill has ended (never taken out)."""
+    prefilled_pairs: int = 0
+    """Counter: attention pairs of that prefill."""
+    batch_ns: int = 0
+    """Counter: decoding attempts times nanoseconds."""
+    context_ns: int = 0
+    """Counter: KV tokens read by decode steps, times nanoseconds."""
+    counted_at: Instant = 0
+    """Up to when the last two are counted."""
 
     @property
     def in_flight(self) -> int:
@@ -79,6 +113,7 @@ class Ledger(msgspec.Struct, gc=False):
         self.waiting[flight.attempt] = flight
         self.waiting_ns += flight.work_ns
         self.waiting_tokens += flight.uncached_tokens
+        self.waiting_pairs += flight.pairs
         self.kv_tokens += flight.uncached_tokens
         flight.owed_tokens = flight.expected_output
         self.owed_tokens += flight.owed_tokens
@@ -86,13 +121,16 @@ class Ledger(msgspec.Struct, gc=False):
     def first_token(self, flight: Flight, now: Instant) -> None:
         """Prefill is over; the attempt decodes from here on."""
         assert not flight.decoding
+        self._count(now)
         self._stop_waiting(flight, now)
         flight.decoding = True
         flight.first_token_at = now
         self.prefilled_tokens += flight.uncached_tokens
+        self.prefilled_pairs += flight.pairs
         self.decoding[flight.attempt] = flight
         self.context_tokens += flight.prompt_tokens
         self.progress(flight, 1)
+        self.begin_window(flight, now)
 
     def progress(self, flight: Flight, output_tokens: int) -> None:
         """Output so far, never less than before."""
@@ -108,6 +146,7 @@ class Ledger(msgspec.Struct, gc=False):
 
     def leave(self, flight: Flight, now: Instant) -> None:
         """The attempt is over, however it ended: take out exactly what it put in."""
+        self._count(now)
         if flight.decoding:
             del self.decoding[flight.attempt]
             self.context_tokens -= flight.prompt_tokens + flight.output_tokens
@@ -123,6 +162,53 @@ class Ledger(msgspec.Struct, gc=False):
         del self.waiting[flight.attempt]
         self.waiting_ns -= flight.work_ns
         self.waiting_tokens -= flight.uncached_tokens
+        self.waiting_pairs -= flight.pairs
+
+    def begin_window(self, flight: Flight, now: Instant) -> None:
+        """A new window of the flight's stream."""
+        self._count(now)
+        flight.window_at, flight.window_tokens = now, flight.output_tokens
+        flight.window_prefilled = self._prefilled(now)
+        flight.window_batch_ns, flight.window_context_ns = self.batch_ns, self.context_ns
+
+    def window(self, flight: Flight, now: Instant) -> Window:
+        """What went on since the flight's window began."""
+        self._count(now)
+        span = max(1, now - flight.window_at)
+        tokens, pairs = self._prefilled(now)
+        tokens_before, pairs_before = flight.window_prefilled
+        return Window(
+            span,
+            (self.batch_ns - flight.window_batch_ns) / span,
+            (self.context_ns - flight.window_context_ns) / span,
+            max(0.0, tokens - tokens_before),
+            max(0.0, pairs - pairs_before),
+        )
+
+    def ahead(self, now: Instant) -> tuple[int, int]:
+        """Tokens and pairs of pending prefill, with the head's progress taken off."""
+        tokens, pairs = self._head_done(now)
+        return self.waiting_tokens - int(tokens), self.waiting_pairs - int(pairs)
+
+    def _prefilled(self, now: Instant) -> tuple[float, float]:
+        """Tokens and pairs prefilled so far, the head's progress included: a long prompt spans many windows."""
+        tokens, pairs = self._head_done(now)
+        return self.prefilled_tokens + tokens, self.prefilled_pairs + pairs
+
+    def _head_done(self, now: Instant) -> tuple[float, float]:
+        """Tokens and pairs that the head of the line should have had done by now."""
+        head = self.head()
+        if head is None:
+            return 0.0, 0.0
+        share = min(1.0, (now - self.head_since) / head.work_ns) if head.work_ns > 0 else 1.0
+        tokens = share * head.uncached_tokens
+        return tokens, tokens * (head.prompt_tokens - head.uncached_tokens + 0.5 * tokens)
+
+    def _count(self, now: Instant) -> None:
+        span = now - self.counted_at
+        self.batch_ns += span * len(self.decoding)
+        self.context_ns += span * self.context_tokens
+        self.counted_at = now
 
     def head(self) -> Flight | None:
         """The waiting attempt that the engine works on."""
@@ -149,6 +235,7 @@ class Ledger(msgspec.Struct, gc=False):
             or self.decoding
             or self.waiting_ns
             or self.waiting_tokens
+            or self.waiting_pairs
             or self.context_tokens
             or self.kv_tokens
             or self.owed_tokens
