@@ -19,10 +19,10 @@ from isochrone.gateway.logfile import LogFile
 from isochrone.gateway.supervise import News, Program, supervise
 
 GATEWAY_STAGE, ENGINE_STAGE = 0, 1
-ENGINE_GRACE_S = SHUTDOWN_TIMEOUT_S + 10.0
+ENGINE_STOP_S_MAX = SHUTDOWN_TIMEOUT_S + 10.0
 """SIGTERM to SIGKILL for an engine: its own limit for running requests, and some more to leave."""
-GATEWAY_GRACE_S = 75.0
-"""The gateway drains for at most 60 s (`drain_s_max`), then it has to go."""
+GATEWAY_STOP_S_MAX = 75.0
+"""SIGTERM to SIGKILL for the gateway, which drains for at most 60 s (`drain_s_max`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def gateway_program(wanted: Wanted, ports: Ports, engine_urls: Sequence[str]) ->
         ready_url=f"{url}/ready",
         log=LogFile(wanted.logs / "gateway.log"),
         stage=GATEWAY_STAGE,
-        stop_s_max=GATEWAY_GRACE_S,
+        stop_s_max=GATEWAY_STOP_S_MAX,
     )
 
 
@@ -132,7 +132,7 @@ def engine_program(wanted: Wanted, replica: int, port: int) -> Program:
         ready_url=f"http://127.0.0.1:{port}/health",
         log=LogFile(wanted.logs / f"{name}.log"),
         stage=ENGINE_STAGE,
-        stop_s_max=ENGINE_GRACE_S,
+        stop_s_max=ENGINE_STOP_S_MAX,
     )
 
 

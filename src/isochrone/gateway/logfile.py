@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-LOG_BYTES_MAX = 64 << 20
+LOG_BYTES_MAX = 64 * 1024 * 1024
 """Size at which a log file is moved to `<name>.1`; so a process keeps at most twice this."""
 TAIL_BYTES = 4096
 
