@@ -75,7 +75,7 @@ def ended(world: World, now: Instant, event: Ended) -> None:
         _try_elsewhere(world, now, flow, flight, event)
     else:
         status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
-        finish(world, now, flow, event.outcome.value, status, event.why)
+        finish(world, now, flow, flow.decision.tries[-1].outcome, status, event.why)
     _pump(world, now, instance)
     world.retire_if_drained(instance, now)
 
@@ -98,6 +98,7 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     instance.ledger.leave(flight, now)
     last = flow.decision.tries[-1]
     last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
+    world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)
     if outcome is Outcome.DONE:
         took_s = seconds(now - flight.dispatched_at)
         instance.mean_request_s += MEAN_REQUEST_GAIN * (took_s - instance.mean_request_s)
@@ -106,7 +107,6 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
         changed = instance.life.attempt_failed(world.settings, flight.attempt)
     else:
         changed = instance.life.attempt_ended(flight.attempt)
-    world.series.attempt_ended(flow.pool.model, instance.id, outcome.value)
     if changed is not None:
         world.rebuild_pools(instance, now)
     else:

@@ -14,6 +14,7 @@ WINDOW_TOKENS_MIN = 8
 SAMPLE_GAP_NS = 50 * MILLISECOND
 """At most one sample of a kind from an instance in this time: the streams of a batch all see the same steps."""
 LESSONS_ALL = 1000
+"""So many first answers all teach sizes and lengths, later every fourth: each adds little then, and takes 4 us."""
 LEVEL_GAIN = 1 / 32
 FIRST_TOKEN_WEIGHT = 0.25
 """A first token's sample is twice or three times as noisy as a window's: how far the step under way was is a guess."""
@@ -64,7 +65,7 @@ def attempt_ended(
     if usage is not None:
         if usage.prompt_tokens is not None:
             decision.prompt_tokens = usage.prompt_tokens
-            if _is_lesson(world):
+            if event.attempt % 4 == 0 or world.attempts_given < LESSONS_ALL:
                 world.prompt_tokens.learn(flow.pool.model, request.size, usage.prompt_tokens)
         if usage.completion_tokens is not None:
             output = usage.completion_tokens
@@ -74,16 +75,11 @@ def attempt_ended(
     decision.output_tokens = output
     if output > 0 and event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT, Outcome.LOST):
         cut_short = event.outcome is not Outcome.DONE or (usage is not None and usage.finish_reason == "length")
-        if _is_lesson(world):
+        if event.attempt % 4 == 0 or world.attempts_given < LESSONS_ALL:
             each = max(1, output // request.choices)
             world.lengths.observe(flow.pool.model, request.route, each, cut_short, now)
     if event.outcome is Outcome.DONE and not request.stream and output > 0 and request.choices == 1:
         _whole_answer(world, now, flight, instance, output)
-
-
-def _is_lesson(world: World) -> bool:
-    """All of the first answers teach, later every fourth: by then each adds little, and a lesson costs 4 us."""
-    return world.attempts_given < LESSONS_ALL or world.attempts_given % 4 == 0
 
 
 def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance, output: int) -> None:

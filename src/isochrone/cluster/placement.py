@@ -150,7 +150,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
     ledger.enter(flight, now)
     if flow.ordinal == 1:
-        world.budget.earn(world.settings, now, ask.prompt_tokens)
+        world.budget.dispatched_tokens += ask.prompt_tokens
     if flight.tpot_slo_s is not None and instance.slack_at < 0:
         instance.slack_at = 0
     instance.admitted += 1

@@ -41,21 +41,17 @@ class RetryBudget:
     trickle so that a quiet gateway can retry at all, saved up to a limit."""
 
     def __init__(self) -> None:
+        self.dispatched_tokens = 0
+        """Prompt tokens of first attempts since the last retry; whoever dispatches adds to it."""
         self._tokens: float | None = None
         self._at: Instant = 0
 
-    def earn(self, settings: Settings, now: Instant, dispatched_tokens: int) -> None:
-        """A first attempt of so many prompt tokens was dispatched."""
-        saved = settings.retry_tokens_max if self._tokens is None else self._tokens
-        saved += settings.retry_ratio * dispatched_tokens + settings.retry_tokens_per_s * (now - self._at) * 1e-9
-        self._tokens = min(saved, settings.retry_tokens_max)
-        self._at = now
-
     def spend(self, settings: Settings, now: Instant, tokens: int) -> bool:
         """Pay for one retry; False where the budget does not reach."""
-        self.earn(settings, now, 0)
-        assert self._tokens is not None
-        if self._tokens < tokens:
-            return False
-        self._tokens -= tokens
-        return True
+        saved = settings.retry_tokens_max if self._tokens is None else self._tokens
+        saved += settings.retry_ratio * self.dispatched_tokens + settings.retry_tokens_per_s * (now - self._at) * 1e-9
+        saved = min(saved, settings.retry_tokens_max)
+        self.dispatched_tokens, self._at = 0, now
+        paid = saved >= tokens
+        self._tokens = saved - tokens if paid else saved
+        return paid

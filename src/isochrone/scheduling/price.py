@@ -143,8 +143,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         context += foreign * context // decoding
     step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
     level = instance.level.factor if abs(instance.level.value) > LEVEL_BAND else 1.0
-    weight = instance.weight
-    share = 1.0 / weight if weight > 0 else float("inf")
+    share = 1.0 / instance.weight if instance.weight > 0 else float("inf")
     chunk = settings.chunk_tokens
     spare = max(chunk - batch, chunk // 8)
     step_s = step_base + token_s * (batch + 1) + kv_s * context
