@@ -8,6 +8,7 @@ attempt ends; `_ended` is the only place that does. The bytes of an answer are t
 from typing import TYPE_CHECKING
 
 from isochrone.gateway import answers, headers
+from isochrone.gateway.headers import id_line
 from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch, Limits
 from isochrone.nouns.errors import ApiError
@@ -126,13 +127,15 @@ class Exchange:
 
     # What the upstream side reports.
 
-    def head_arrived(self, status: int, raw: list[tuple[bytes, bytes]]) -> bool:
-        """A response head came. True: its body ends with the connection."""
+    def head_arrived(self, status: int, raw: list[tuple[bytes, bytes]], complete: bool) -> bool:
+        """A response head came, `complete` with its whole body. True: the body ends with the connection."""
         lines, read = headers.sort_out(headers.RESPONSE, raw)
-        if status < 400:
+        if status < 400 and not complete:  # news that the very next event makes old is not worth its 2 us
             self.gateway.brain.submit(Accepted(self.attempt))
         self.answer = answers.choose(self, status, lines, read)
-        return b"content-length" not in read and b"transfer-encoding" not in read and status not in (204, 304)
+        if complete or b"content-length" in read or status in (204, 304):
+            return False
+        return b"transfer-encoding" not in read
 
     def done(self, status: int, usage: Usage | None, output_tokens: int) -> None:
         """The answer was passed on to its end."""
@@ -257,7 +260,7 @@ class Exchange:
         if not self.ordinal:
             return b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request
         pool = self.gateway.pools.get(self.instance)
-        instance = pool.id_line if pool is not None else b""
+        instance = pool.id_line if pool is not None else id_line(self.instance)
         return b"x-isochrone-request-id: %b\r\n%bx-isochrone-attempts: %d\r\n" % (request, instance, self.ordinal)
 
     def deliver(self) -> None:

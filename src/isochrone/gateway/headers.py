@@ -120,3 +120,8 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 def status_line(status: int) -> bytes:
     """`HTTP/1.1 200 OK` with its line end; an unknown status gets an empty phrase."""
     return STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def id_line(instance: str) -> bytes:
+    """The header line that names the instance."""
+    return b"x-isochrone-instance: %b\r\n" % instance.encode("ascii", "backslashreplace")

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from isochrone.config.driver import Link, RelayLimits, Tls
 from isochrone.gateway import clock
+from isochrone.gateway.headers import id_line
 from isochrone.gateway.upstream import Upstream
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.instant import Instant
@@ -40,7 +41,7 @@ class Pool:
         address = urlsplit(spec.url)
         assert address.hostname is not None, f"no host in {spec.url!r}"
         self.id = spec.id
-        self.id_line = b"x-isochrone-instance: " + spec.id.encode("ascii", "backslashreplace") + b"\r\n"
+        self.id_line = id_line(spec.id)
         self.limits = limits
         self.host = address.hostname
         self.port = address.port or (443 if address.scheme == "https" else 80)

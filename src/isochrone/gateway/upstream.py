@@ -120,7 +120,7 @@ class Upstream(asyncio.Protocol):
                 if self._read_bytes > self.pool.limits.answer_head_bytes_max:
                     self._not_http(exchange, None)
                 return
-            self._until_eof = exchange.head_arrived(self._status, self._headers) and not self._complete
+            self._until_eof = exchange.head_arrived(self._status, self._headers, self._complete)
             if self.exchange is not exchange:  # what the head led to has closed us
                 return
         parts = self._parts
