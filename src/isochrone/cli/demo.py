@@ -174,4 +174,4 @@ def command(
         console = Console()
         if not console.is_terminal:
             console.width = TABLE_COLUMNS
-        console.print(table(medians, OBJECTIVES, lag_p99_s))
+        console.print(table(medians, OBJECTIVES, CALL_S_MAX, lag_p99_s))

@@ -73,7 +73,9 @@ class Progress:
         )
 
 
-def table(medians: Mapping[str, Figures], objectives: Mapping[str, Objective], lag_p99_s: float) -> Group:
+def table(
+    medians: Mapping[str, Figures], objectives: Mapping[str, Objective], charged_s: float, lag_p99_s: float
+) -> Group:
     """Policies as rows; the best of a column is bold."""
     shown = Table(title="Medians over rounds; latency from the intended send time, at the client", title_justify="left")
     shown.add_column("policy")
@@ -85,7 +87,7 @@ def table(medians: Mapping[str, Figures], objectives: Mapping[str, Objective], l
         cells = [_cell(field, good, row, medians.values()) for _, field, good in COLUMNS]
         counts = " ".join(f"{row.requests_per_instance.get(name, 0):.0f}" for name in instances)
         shown.add_row(policy, *cells, counts)
-    return Group(shown, Text(_footnote(medians, objectives, lag_p99_s)))
+    return Group(shown, Text(_footnote(medians, objectives, charged_s, lag_p99_s)))
 
 
 def _cell(field: str, good: str, row: Figures, rows: Iterable[Figures]) -> str:
@@ -94,16 +96,20 @@ def _cell(field: str, good: str, row: Figures, rows: Iterable[Figures]) -> str:
     return f"[bold]{text}[/bold]" if shown_as(field, row) == best else text
 
 
-def _footnote(medians: Mapping[str, Figures], objectives: Mapping[str, Objective], lag_p99_s: float) -> str:
+def _footnote(
+    medians: Mapping[str, Figures], objectives: Mapping[str, Objective], charged_s: float, lag_p99_s: float
+) -> str:
     bounds = ", ".join(f"{name} {each.ttft_s:g} s, {each.tpot_s * 1e3:g} ms" for name, each in objectives.items())
     requests = next(iter(medians.values())).requests
     lines = [
         f"Goodput: share of all offered requests inside both objectives, TTFT and TPOT ({bounds}).",
         "Requests per instance from engine-1 on; the steps of the last one take 2.5 times as long.",
+        f"TPOT is that of served requests only; elsewhere a request that failed counts as {charged_s:g} s and as a miss.",
         f"{requests:.0f} requests counted in a run; the client's event loop ran {lag_p99_s * 1e3:.1f} ms late at p99.",
     ]
-    if failures := {policy: row.errors for policy, row in medians.items() if row.errors}:
-        lines.append(f"Failures (median of rounds): {failures}")
+    for policy, row in medians.items():
+        if failed := ", ".join(f"{count:.0f} {kind}" for kind, count in row.errors.items() if count >= 1):
+            lines.append(f"Failed under {policy} (median of rounds): {failed}.")
     return "\n".join(lines)
 
 

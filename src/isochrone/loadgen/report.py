@@ -75,7 +75,7 @@ def figures(results: Sequence[Result], objectives: Mapping[str, Objective], whol
         requests=len(results),
         output_tokens_per_s=sum(result.tokens for result in results) / span_s if span_s > 0 else 0.0,
         requests_per_instance=dict(sorted(Counter(result.instance for result in results if result.instance).items())),
-        errors=dict(Counter(f"{result.error} {result.status or ''}".strip() for result in results if result.error)),
+        errors=dict(Counter(_kind(result) for result in results if result.error)),
     )
 
 
@@ -95,6 +95,10 @@ def median(rounds: Sequence[Figures]) -> Figures:
         requests_per_instance=_median_counts([each.requests_per_instance for each in rounds]),
         errors=_median_counts([each.errors for each in rounds]),
     )
+
+
+def _kind(result: Result) -> str:
+    return f"http {result.status}" if result.error == "http" else result.error
 
 
 def _median_counts(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -21,14 +21,24 @@ PLAN = Plan(("round-robin", "least-request", "equal-cost"), 3, 20, 6, 1, 1.0)
 
 def rendered() -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
-    console.print(table({"round-robin": BAD, "equal-cost": GOOD}, OBJECTIVES, 0.0012))
+    console.print(table({"round-robin": BAD, "equal-cost": GOOD}, OBJECTIVES, 20.0, 0.0012))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_table_holds_every_figure() -> None:
     text = rendered()
-    for part in ("900 ms", "3.00 s", "98.0%", "60 140", "200 0", "1.2 ms late", "http 503", "2.5 times"):
+    for part in (
+        "900 ms",
+        "3.00 s",
+        "98.0%",
+        "60 140",
+        "200 0",
+        "1.2 ms late",
+        "2 http 503",
+        "counts as 20 s",
+        "2.5 times",
+    ):
         assert part in text
 
 
