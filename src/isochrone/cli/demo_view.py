@@ -104,7 +104,7 @@ def _footnote(
     lines = [
         f"Goodput: share of all offered requests inside both objectives, TTFT and TPOT ({bounds}).",
         "Requests per instance from engine-1 on; the steps of the last one take 2.5 times as long.",
-        f"TPOT is that of served requests only; elsewhere a request that failed counts as {charged_s:g} s and as a miss.",
+        f"TPOT is over served requests; elsewhere one that failed counts as {charged_s:g} s and as a miss.",
         f"{requests:.0f} requests counted in a run; the client's event loop ran {lag_p99_s * 1e3:.1f} ms late at p99.",
     ]
     for policy, row in medians.items():
