@@ -2,6 +2,7 @@
 
 from isochrone.cluster.placement import pump
 from isochrone.cluster.world import World
+from isochrone.instances.lifecycle import Life
 from isochrone.instances.table import Instance, card_lengths
 from isochrone.nouns.commands import Abort
 from isochrone.nouns.events import Configured, Found, ModelsSeen, Observed, Probed, Verdict, Weighed, Withdrawn
@@ -75,6 +76,7 @@ def observed(world: World, now: Instant, event: Observed) -> None:
     capacity = instance.snapshot.kv_capacity_tokens if instance.snapshot is not None else None
     if instance.observe(event.snapshot, event.taken_at):
         world.index.clear(instance.slot)
+        _begin_again(world, now, instance)
     if event.snapshot.kv_capacity_tokens != capacity:
         world.table.classify(instance)
         world.set_index_capacity(instance)
@@ -107,6 +109,14 @@ def configured(world: World, now: Instant, event: Configured) -> None:
     for pool in world.pools.values():
         world.rebuild_pool(pool, now)
     _pump_all(world, now)
+
+
+def _begin_again(world: World, now: Instant, instance: Instance) -> None:
+    """The engine was started anew: what the former process failed is not held against this one."""
+    if instance.life.state is not State.DRAINING:
+        instance.life = Life()
+        instance.life.probed(True, world.settings)
+        _state_changed(world, now, instance)
 
 
 def _state_changed(world: World, now: Instant, instance: Instance) -> None:

@@ -176,3 +176,15 @@ def test_estimates_of_prompts_follow_what_engines_count() -> None:
     decision = rig.cluster.decision("last")
     assert decision is not None
     assert abs(decision.prompt_tokens_estimate - 3000) < 150
+
+
+def test_an_engine_started_anew_is_not_blamed_for_what_the_former_process_failed() -> None:
+    rig = Rig(Settings(failures_suspect=1, failures_eject=1), engines=2)
+    rig.feed(Observed("e0", Snapshot(engine="vllm", running=0, started_at_unix_s=100.0), rig.now))
+    while rig.engines["e0"].taken == 0:
+        rig.feed(Arrived(rig.request(f"r{len(rig.arrived)}")))
+    attempt = next(attempt for attempt, sent in rig.sent.items() if sent.engine.id == "e0")
+    rig.feed(Ended(attempt, Outcome.LOST))
+    assert {view.id: view.state for view in rig.cluster.instances()}["e0"] == "ejected"
+    rig.feed(Observed("e0", Snapshot(engine="vllm", running=0, started_at_unix_s=200.0), rig.now))
+    assert {view.id: view.state for view in rig.cluster.instances()}["e0"] == "ready"
