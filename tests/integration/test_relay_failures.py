@@ -311,6 +311,22 @@ def test_a_connection_closed_just_as_it_is_used_is_replaced_in_silence(form):
     run(test())
 
 
+@pytest.mark.parametrize("junk", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"noise"])
+def test_a_connection_that_is_not_clean_is_not_used_again(junk: bytes):
+    """The engine says that it will close, or sends more than was asked for."""
+    lines = ["content-type: application/json", "content-length: 2"] + ([] if junk else ["connection: close"])
+
+    async def test():
+        async with FakeEngine() as engine, serving(engine) as served:
+            engine.script = raw(head(200, *lines) + b"{}" + junk)
+            for number in range(1, 4):
+                assert (await ask(served.port, post(chat()))).json() == {}
+                assert engine.connects == number
+            served.assert_nothing_left()
+
+    run(test())
+
+
 # T-03: limits of an attempt.
 
 
@@ -358,7 +374,7 @@ def test_silence_ends_at_its_limit(silent: str):
                 assert b"[DONE]" not in answer.body
             else:
                 assert (answer.status, answer.code) == (504, "timeout")
-                assert limit in answer.json()["error"]["message"]
+                assert f"{limit} = {getattr(settings, limit):g} s" in answer.json()["error"]["message"]
             await engine.requests[0].peer_closed.wait()
             assert served.records[-1].tries[0].outcome == "timed_out"
             served.assert_nothing_left()

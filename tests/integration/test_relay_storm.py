@@ -1,6 +1,6 @@
 """Thousands of requests that end in every way, and random bytes: afterwards nothing is left and the gateway serves.
 
-`ISOCHRONE_FUZZ_SECONDS` makes the fuzz longer (default 6), `ISOCHRONE_FUZZ_SEED` repeats one run.
+`ISOCHRONE_FUZZ_SECONDS` makes the fuzz longer (default 10), `ISOCHRONE_FUZZ_SEED` repeats one run.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.support.raw_client import RawClient, ask, chat, get, post
 from tests.support.running import Served, quick, run, serving
 
 TOKENS = [delta(str(number)) for number in range(8)]
-FUZZ_S = float(os.environ.get("ISOCHRONE_FUZZ_SECONDS", "6"))
+FUZZ_S = float(os.environ.get("ISOCHRONE_FUZZ_SECONDS", "10"))
 FUZZ_SEED = int(os.environ.get("ISOCHRONE_FUZZ_SEED", "0")) or random.randrange(1, 2**32)
 
 

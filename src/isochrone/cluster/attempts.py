@@ -8,7 +8,7 @@ from isochrone.cluster.world import RETRY_AFTER_S, Flow, World
 from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
 from isochrone.nouns import errors
-from isochrone.nouns.commands import Fail
+from isochrone.nouns.commands import Fail, Limits
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Accepted, Ended, FirstToken, Outcome, Progress, Stalled
 from isochrone.nouns.instant import Instant, seconds
@@ -133,8 +133,8 @@ def _try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, event
 
 def _error(world: World, flow: Flow, event: Ended) -> ApiError:
     if event.outcome is Outcome.TIMED_OUT:
-        first_token_s = world.limits.first_token_s
-        return errors.timed_out(event.why or "first_token_s", first_token_s or 0.0)
+        limit = event.why if event.why in Limits.__struct_fields__ else "first_token_s"
+        return errors.timed_out(limit, getattr(world.limits, limit) or 0.0)
     return errors.instance_failed(f"{flow.ordinal} attempts, the last one {event.outcome.value}", RETRY_AFTER_S)
 
 

@@ -34,9 +34,9 @@ class Exchange:
     """The relay's side of one request. At most one attempt is in flight at a time."""
 
     __slots__ = (
-        "answer", "answered", "attempt", "body", "client", "cut_usage", "delivered", "dispatched_at", "gateway",
-        "gone", "held", "inbound", "instance", "limits", "ordinal", "parting", "request", "route", "upstream",
-        "why",
+        "answer", "answered", "attempt", "body", "client", "cut_usage", "delivered", "dispatched_at", "ended_as",
+        "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal", "parting", "request", "route",
+        "upstream", "why",
     )  # fmt: skip
 
     def __init__(
@@ -74,8 +74,9 @@ class Exchange:
         """An answer was passed on to its end."""
         self.parting: ApiError | None = None
         """What to tell the client if we give the request up ourselves."""
+        self.ended_as = Outcome.DONE
         self.why = ""
-        """How the last attempt ended, where it failed: for the error that the client sees."""
+        """How the last attempt ended, for the error that the client sees."""
         self.gone = False
         """The client has left."""
 
@@ -109,7 +110,7 @@ class Exchange:
         elif error is None and self.held is not None:
             self.held.pass_on()
         else:
-            error = error or errors.instance_failed(self.why or "the request was aborted", RETRY_AFTER_S)
+            error = error or errors.instance_failed(f"{self.ended_as.value}: {self.why}", RETRY_AFTER_S)
             self.client.refuse(self.inbound, error, self.route.anthropic, self.about())
         self.over()
 
@@ -207,19 +208,20 @@ class Exchange:
         limits = self.limits
         waited_s = (now - self.dispatched_at) / SECOND
         if limits.whole_s is not None and waited_s > limits.whole_s:
-            self._timed_out("whole_s", limits.whole_s)
+            self._timed_out("whole_s")
             return
         last = 0 if self.answer is None else self.answer.last_output_at
         if last:
             if limits.gap_s is not None and now - last > limits.gap_s * SECOND:
-                self._timed_out("gap_s", limits.gap_s)
+                self._timed_out("gap_s")
         elif self.request.stream and limits.first_token_s is not None and waited_s > limits.first_token_s:
-            self._timed_out("first_token_s", limits.first_token_s)
+            self._timed_out("first_token_s")
 
-    def _timed_out(self, limit: str, limit_s: float) -> None:
+    def _timed_out(self, limit: str) -> None:
+        """`limit`: the field of `Limits` that ran out; the cluster names it, with its value, to the client."""
         self.drop_upstream()
         tokens = 0 if self.answer is None else self.answer.output_tokens
-        self._ended(Outcome.TIMED_OUT, output_tokens=tokens, why=f"{limit} = {limit_s:g} s")
+        self._ended(Outcome.TIMED_OUT, output_tokens=tokens, why=limit)
 
     def give_up(self, error: ApiError) -> None:
         """The gateway stops: end the request now, with an error that the client can see."""
@@ -251,7 +253,7 @@ class Exchange:
 
     def _cut_short(self) -> ApiError:
         """What a client is told in the middle of its answer."""
-        message = f"The answer broke off and is not whole ({self.why}). Send the request again."
+        message = f"The answer broke off and is not whole ({self.ended_as.value}: {self.why}). Send the request again."
         return ApiError(502, "server_error", "answer_broke_off", message)
 
     def about(self) -> bytes:
@@ -292,7 +294,7 @@ class Exchange:
             return
         self.attempt = NO_ATTEMPT
         self.upstream = None
-        self.why = f"{outcome.value}: {why}"
+        self.ended_as, self.why = outcome, why
         self.gateway.brain.submit(
             Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why)
         )

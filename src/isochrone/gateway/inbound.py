@@ -1,5 +1,7 @@
 """One request as it came in, and the account of all bodies that are held in memory."""
 
+from enum import IntEnum
+
 from isochrone.nouns.errors import ApiError
 
 OVERLOADED_RETRY_S = 5
@@ -7,6 +9,16 @@ OVERLOADED_RETRY_S = 5
 
 NOTHING_READ: dict[bytes, bytes] = {}
 """Stands for the headers of a head that is not whole yet. Compared by identity."""
+
+
+class Phase(IntEnum):
+    """Where reading stands: which limit in time applies."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    LINGER = 3
+    """The last answer is out; bytes are read and dropped until the client closes."""
 
 
 class Inbound:
@@ -52,6 +64,12 @@ class Inbound:
             if key.lower() == wanted:
                 return value.decode("latin-1")
         return None
+
+    def head_without_upgrade(self) -> bytes:
+        """The head as it would be had the client offered no other protocol."""
+        lines = [b"%b %b HTTP/1.1\r\n" % (self.method, self.target)]
+        lines += [b"%b: %b\r\n" % pair for pair in self.head if pair[0].lower() not in (b"upgrade", b"connection")]
+        return b"".join(lines) + b"\r\n"
 
 
 class Bodies:

@@ -7,7 +7,7 @@ limit the connection is not read from.
 
 import asyncio
 from collections import deque
-from enum import IntEnum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -16,7 +16,7 @@ from isochrone.access import wire
 from isochrone.gateway import clock, headers
 from isochrone.gateway.brain import INTERNAL_ERROR
 from isochrone.gateway.headers import status_line
-from isochrone.gateway.inbound import NOTHING_READ, Inbound
+from isochrone.gateway.inbound import NOTHING_READ, Inbound, Phase
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.instant import Instant
 
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Phase(IntEnum):
-    """Where reading stands: which limit in time applies."""
-
-    IDLE = 0
-    HEAD = 1
-    BODY = 2
-    LINGER = 3
-    """The last answer is out; bytes are read and dropped until the client closes."""
-
-
 class Refused(Exception):
     """Raised inside the parser to stop it: the request was found wanting before it was whole."""
 
@@ -45,8 +35,8 @@ class ClientConnection(asyncio.Protocol):
     """Reads requests, keeps their order, writes answers."""
 
     __slots__ = (
-        "_deaf", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes", "_ready", "_since", "exchange",
-        "full_since", "gateway", "keep", "transport",
+        "_add_header", "_deaf", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes", "_ready", "_since",
+        "exchange", "full_since", "gateway", "keep", "transport",
     )  # fmt: skip
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -59,6 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self.full_since: Instant = 0
         """Since when the client has not taken what was written; 0: it keeps up."""
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._add_header: Callable[[tuple[bytes, bytes]], None]
         self._inbound: Inbound | None = None
         """The request that is being read."""
         self._ready: deque[Inbound] = deque()
@@ -120,7 +111,8 @@ class ClientConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if len(self._ready) >= self.gateway.limits.pipelined_max:
             raise Refused  # what was read ahead is answered, then the connection closes; the client asks again
-        self._inbound = Inbound()
+        self._inbound = inbound = Inbound()
+        self._add_header = inbound.head.append
 
     def on_url(self, url: bytes) -> None:
         assert self._inbound is not None
@@ -128,7 +120,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come here too, after the head was sorted out, and so go nowhere.
-        self._inbound.head.append((name, value))  # type: ignore[union-attr]
+        self._add_header((name, value))
 
     def on_headers_complete(self) -> None:
         inbound, parser = self._inbound, self._parser
@@ -217,10 +209,8 @@ class ClientConnection(asyncio.Protocol):
             self._ready.append(inbound)
             self._deaf = True
             return
-        lines = [b"%b %b HTTP/1.1\r\n" % (inbound.method, inbound.target)]
-        lines += [b"%b: %b\r\n" % pair for pair in inbound.head if pair[0].lower() not in (b"upgrade", b"connection")]
         self._parser = httptools.HttpRequestParser(self)
-        self._parse(b"".join(lines) + b"\r\n" + rest)
+        self._parse(inbound.head_without_upgrade() + rest)
 
     # Answering.
 
