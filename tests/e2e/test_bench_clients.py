@@ -20,6 +20,7 @@ def test_a14_vllms_own_benchmark_runs_against_the_gateway(pair: Up, vllm_environ
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     done = subprocess.run(command, env=os.environ | offline, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    counts = {line.split(":")[0].strip(): line.split(":")[1].strip() for line in done.stdout.splitlines() if ":" in line}
+    lines = [line.split(":", 1) for line in done.stdout.splitlines() if ":" in line]
+    counts = {name.strip(): value.strip() for name, value in lines}
     assert counts["Successful requests"] == "16", done.stdout
     assert counts.get("Failed requests", "0") == "0", done.stdout

@@ -248,8 +248,6 @@ class Rig:
             self._end(sent.request, "done")
         elif outcome is Outcome.CLIENT_LEFT:
             self.ended.setdefault(sent.request, "client_left")
-        elif outcome is Outcome.ABORTED:
-            self.ended.setdefault(sent.request, "aborted")
         status = {Outcome.DONE: 200, Outcome.BUSY: 503, Outcome.FAILED: 500}.get(outcome, 0)
         usage = Usage(None, sent.output, None, "stop") if outcome is Outcome.DONE else None
         self.feed(Ended(attempt, outcome, sent.delivered, status, usage, sent.output))

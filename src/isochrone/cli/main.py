@@ -2,11 +2,15 @@
 
 import difflib
 import importlib
+import os
 import sys
 
 import click
 
 from isochrone import __version__
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+"""numpy's threads spin at the start and have nothing to do here. Before numpy is imported, so before any command."""
 
 COMMANDS = {
     "demo": "isochrone.cli.demo",

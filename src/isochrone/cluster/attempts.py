@@ -13,9 +13,11 @@ from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Accepted, Ended, FirstToken, Outcome, Progress, Stalled
 from isochrone.nouns.instant import Instant, seconds
 
-RETRYABLE = frozenset({Outcome.BUSY, Outcome.FAILED, Outcome.UNREACHABLE, Outcome.LOST, Outcome.TIMED_OUT})
 FAULTS = frozenset({Outcome.FAILED, Outcome.UNREACHABLE, Outcome.LOST, Outcome.TIMED_OUT})
-"""Outcomes that count against the instance; BUSY is full, not broken."""
+"""Outcomes that count against the instance."""
+RETRYABLE = FAULTS | {Outcome.BUSY, Outcome.ABORTED}
+"""Outcomes after which another instance may be asked. BUSY is full, not broken; ABORTED is our own doing: its instance
+was removed."""
 MEAN_REQUEST_GAIN = 0.1
 
 

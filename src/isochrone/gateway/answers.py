@@ -132,8 +132,6 @@ class WholeAnswer(Answer):
         self.write(body, last=True)
         usage = None
         if self.status < 400:
-            if exchange.request.generates:
-                exchange.gateway.brain.submit(FirstToken(exchange.attempt))
             usage = usage_of(body)
         exchange.done(self.status, usage, 0)
 
@@ -155,8 +153,6 @@ class ByteAnswer(Answer):
         self.write(body, last)
         if last:
             exchange = self.exchange
-            if self.status < 400 and exchange.request.generates:
-                exchange.gateway.brain.submit(FirstToken(exchange.attempt))
             exchange.done(self.status, usage_of(self._tail) if self._json and self.status < 400 else None, 0)
 
 

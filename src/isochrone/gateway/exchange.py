@@ -122,7 +122,7 @@ class Exchange:
         self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, why=why)
 
     def recorded(self) -> None:
-        """The cluster holds the request for over. If it was aborted and nobody answered, the client must hear of it."""
+        """The cluster holds the request for over. If nobody answered (the gateway stops), the client hears of it now."""
         if self.ordinal and not self.answered:
             self.fail(self.parting)
 
@@ -227,7 +227,10 @@ class Exchange:
         """The gateway stops: end the request now, with an error that the client can see."""
         self.parting = error
         if self.attempt != NO_ATTEMPT:
-            self.abort("the gateway stops")
+            self.drop_upstream()
+            self._ended(
+                Outcome.CLIENT_LEFT, why="the gateway stops"
+            )  # for the cluster: no other attempt
         else:
             self.gateway.brain.submit(ClientLeft(self.request.id))
         if self.gateway.brain.requests.get(self.request.id) is self:

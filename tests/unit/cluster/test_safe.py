@@ -3,7 +3,18 @@
 from collections import Counter
 
 from isochrone.nouns.commands import Dispatch, Refuse
-from isochrone.nouns.events import Arrived, Ended, Found, ModelsSeen, Observed, Outcome, Probed, Verdict, Weighed
+from isochrone.nouns.events import (
+    Arrived,
+    Ended,
+    Found,
+    ModelsSeen,
+    Observed,
+    Outcome,
+    Probed,
+    Verdict,
+    Weighed,
+    Withdrawn,
+)
 from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.request import PromptSize, Request, Slo, Usage
@@ -188,3 +199,14 @@ def test_an_engine_started_anew_is_not_blamed_for_what_the_former_process_failed
     assert {view.id: view.state for view in rig.cluster.instances()}["e0"] == "ejected"
     rig.feed(Observed("e0", Snapshot(engine="vllm", running=0, started_at_unix_s=200.0), rig.now))
     assert {view.id: view.state for view in rig.cluster.instances()}["e0"] == "ready"
+
+
+def test_what_runs_on_a_removed_instance_is_tried_elsewhere() -> None:
+    rig = Rig(Settings(), engines=2)
+    rig.feed(Arrived(rig.request("r", output=500)))
+    ((_, _, first),) = rig.dispatches
+    rig.feed(Withdrawn(first, drain=False))
+    rig.run()
+    rig.check_over()
+    assert [engine for _, _, engine in rig.dispatches] == [first, ({"e0", "e1"} - {first}).pop()]
+    assert rig.ended == {"r": "done"}
