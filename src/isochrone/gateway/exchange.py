@@ -122,7 +122,7 @@ class Exchange:
         self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, why=why)
 
     def recorded(self) -> None:
-        """The cluster holds the request for over. If nobody answered (the gateway stops), the client hears of it now."""
+        """The request is over for the cluster. If nobody answered (the gateway stops), the client hears of it now."""
         if self.ordinal and not self.answered:
             self.fail(self.parting)
 
