@@ -35,6 +35,9 @@ from isochrone.scheduling.lengths import OutputLengths
 LEVEL_BAND = 0.14
 """Levels (logs) nearer to zero than this count as zero, some 15 %: a step model that does not fit one instance's load
 quite as well as another's would else make that one look fast, draw more load there, and fit still worse."""
+SLOTS_PER_WAITING = 16
+"""One request for so many slots, and one more, may wait inside a full engine: it takes the place of one that ends in the
+very next step, where one sent from here would come a step late (1 % of tokens/s at saturation)."""
 LEVEL_SAMPLES_MIN = 24
 """While a class is new its levels swing between equals; they count once each has been seen this often."""
 VECTOR_FROM = 64
@@ -94,7 +97,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     kv_price_s: float
     has_slot: bool
     has_room: bool
-    """A slot is free, and KV memory is below its hard limit."""
+    """A slot is free or about to be, and KV memory is below its hard limit."""
     spare_tokens: int
     """Tokens of a step's budget left for prefill."""
     chunk_s: float
@@ -168,6 +171,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
     if foreign and decoding + waiting:
         owed += foreign * owed // (decoding + waiting)
     has_slot = slots is None or running < slots
+    below_slots = slots is None or running < slots + 1 + slots // SLOTS_PER_WAITING
     imposed_waiting = 1.0 + waiting
     return Row(
         instance.spec.id,
@@ -193,7 +197,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         usage,
         kv_price,
         has_slot,
-        has_slot and (usage is None or usage <= settings.kv_hard_ratio or running == 0),
+        below_slots and (usage is None or usage <= settings.kv_hard_ratio or running == 0),
         spare,
         chunk * own_token_s * level,
         instance.mean_request_s,
