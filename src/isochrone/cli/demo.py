@@ -23,6 +23,7 @@ from isochrone.loadgen.drive import replay
 from isochrone.loadgen.lag import LagWatch
 from isochrone.loadgen.report import Figures, Objective, figures, median
 from isochrone.loadgen.workload import CHAT, DOCUMENT, EXTRACTION, Workload, workload
+from isochrone.scheduling.policies import exists as is_policy
 from isochrone.scheduling.policies import names as known_policies
 
 POLICIES = ("round-robin", "least-request", "estimated-time", "equal-cost")
@@ -132,7 +133,7 @@ def _policies(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ..
         raise click.BadParameter("name at least one policy")
     load_policies()
     for name in names:
-        if name not in known_policies():
+        if not is_policy(name):
             raise click.BadParameter(f"no policy is called {name!r}; {nearest(name, known_policies())}")
     return names
 

@@ -86,7 +86,7 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
         raise click.UsageError("\n".join(error.problems)) from None
     for key in ("policy", "shadow"):
         name = getattr(configuration.settings, key)
-        if name is not None and name not in policies.names():
+        if name is not None and not policies.exists(name):
             raise click.UsageError(f"{key} = {name!r}: no such policy; {nearest(name, policies.names())}")
     if not configuration.instances and not config:
         raise click.UsageError("Give at least one --instance URL, or a --config FILE.")

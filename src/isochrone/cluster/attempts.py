@@ -40,6 +40,8 @@ def first_token(world: World, now: Instant, event: FirstToken) -> None:
     if flow.request.stream:
         learning.first_token(world, now, flight, instance)
     instance.ledger.first_token(flight, now)
+    for policy in world.listeners:
+        policy.first_token(flow.request, instance, now)
     decision = flow.decision
     decision.first_token_at = now
     if flow.request.stream:
@@ -98,6 +100,8 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
         instance.ledger.prefilled_pairs += flight.pairs
     learning.attempt_ended(world, now, flow, flight, instance, event)
     instance.ledger.leave(flight, now)
+    for policy in world.listeners:
+        policy.ended(flow.request, instance, flow.decision.output_tokens or event.output_tokens, now)
     last = flow.decision.tries[-1]
     last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
     world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)

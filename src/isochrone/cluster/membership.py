@@ -77,6 +77,8 @@ def observed(world: World, now: Instant, event: Observed) -> None:
     if instance.observe(event.snapshot, event.taken_at):
         world.index.clear(instance.slot)
         _begin_again(world, now, instance)
+    for policy in world.listeners:
+        policy.observed(instance, now)
     if event.snapshot.kv_capacity_tokens != capacity:
         world.table.classify(instance)
         world.set_index_capacity(instance)

@@ -15,10 +15,11 @@ from isochrone.nouns.decision import Try
 from isochrone.nouns.events import attempt_id
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
 from isochrone.scheduling.admission import shed_at
+from isochrone.scheduling.binding import is_open, next_held, second_best
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
-from isochrone.scheduling.price import VECTOR_FROM, Ask, Row, forecast, own_work_s
-from isochrone.scheduling.queue import Held, order_key
+from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s
+from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
 """While requests are held: pending prefill runs down between events, so the queue is looked at this often."""
@@ -50,28 +51,18 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
     prices = world.policy.prices(ask, flow.request, pool, now)
     if flow.tried or pool.mixed_contexts:
         prices = without(prices, pool, _barred(flow))
-    position = cheapest(prices, ask.hits, world.chance)
-    if position is None or not late_binding(world, pool) or _is_open(world, ask, pool.rows[position], now):
+    position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
+    if position is None or not late_binding(world, pool) or is_open(ask, pool.rows[position], now, world.settings):
         return None if position is None else (position, prices)
-    return _next_best(world, now, flow, position, prices)
+    if world.policy.priced_by_queue:
+        return _next_best(world, now, flow, position, prices)
+    other = second_best(ask, pool.rows, prices, position, now, world.settings)
+    return None if other is None else (other, prices)
 
 
 def late_binding(world: World, pool: ModelPool) -> bool:
     """Requests may be held only where it was asked for, the step model is warm, and there is a choice."""
     return world.policy.holds and world.settings.hold and pool.warm and len(pool.members) > 1
-
-
-def _is_open(world: World, ask: Ask, row: Row, now: Instant) -> bool:
-    """Late binding's question: idle, or little enough pending prefill (and room)?"""
-    if row.idle:
-        return True
-    if not row.has_room:
-        return False
-    pending_s = row.pending_s
-    if row.head_due > now:
-        pending_s += (row.head_due - now) * 1e-9
-    chunks = world.settings.hold_chunks_sheddable if ask.sheddable else world.settings.hold_chunks
-    return pending_s <= chunks * row.chunk_s
 
 
 def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
@@ -81,7 +72,7 @@ def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced
     found, found_price = None, float("inf")
     for position, price in enumerate(prices):
         row = rows[position]
-        if price < found_price and (price <= limit or row.idle) and _is_open(world, flow.ask, row, now):
+        if price < found_price and (price <= limit or row.idle) and is_open(flow.ask, row, now, world.settings):
             found, found_price = position, price
     return None if found is None else (found, prices)
 
@@ -156,7 +147,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     instance.admitted += 1
     flow.flight, flow.instance = flight, instance
     world.flights[flight.attempt] = flow
-    world.policy.chosen(request, pool, position)
+    world.policy.chosen(ask, request, pool, position, now)
     _record(world, now, flow, position, prices, ttft_s, e2e_s)
     if request.blocks:
         world.index.insert(instance.slot, request.blocks)
@@ -178,7 +169,7 @@ def pump(world: World, now: Instant, pool: ModelPool) -> None:
             return
         refresh(world, now, pool)
         if late_binding(world, pool):
-            choice = queue.best(pool, now, world.settings)
+            choice = _next_held(world, now, pool)
             if choice is None:
                 return
             held, position, prices = choice
@@ -194,6 +185,14 @@ def pump(world: World, now: Instant, pool: ModelPool) -> None:
             position, prices = plain[0], plain[1]
         release(world, flow)
         dispatch(world, now, flow, position, prices)
+
+
+def _next_held(world: World, now: Instant, pool: ModelPool) -> Choice | None:
+    """The held request to send next, and where."""
+    policy, queue, settings = world.policy, pool.queue, world.settings
+    if policy.priced_by_queue:
+        return queue.best(pool, now, settings)
+    return next_held(queue, pool, policy, lambda held: world.flows[held.request].request, now, settings, world.chance)
 
 
 def release(world: World, flow: Flow) -> None:
@@ -300,8 +299,8 @@ def _ask_shadow(world: World, now: Instant, flow: Flow) -> None:
     shadow, pool = world.shadow, flow.pool
     assert shadow is not None
     prices = shadow.prices(flow.ask, flow.request, pool, now)
-    position = cheapest(prices, flow.ask.hits, world.chance)
+    position = cheapest(prices, flow.ask.hits if shadow.ties_by_hit else None, world.chance)
     flow.decision.shadow_policy = shadow.name
     if position is not None:
         flow.decision.shadow_winner = pool.members[position].id
-        shadow.chosen(flow.request, pool, position)
+        shadow.chosen(flow.ask, flow.request, pool, position, now)

@@ -87,6 +87,9 @@ class World:
         self.settings = settings
         self.policy = policies.make(settings.policy, self.chance)
         self.shadow = policies.make(settings.shadow, self.chance) if settings.shadow else None
+        both = (self.policy,) if self.shadow is None else (self.policy, self.shadow)
+        self.listeners = tuple(policy for policy in both if policy.listens)
+        """Policies that want to hear of scrapes, first tokens, ends and departures; mostly none."""
         self.limits = Limits(settings.connect_s, settings.first_token_s, settings.gap_s, settings.whole_s)
 
     def derive(self, instance: Instance, now: Instant) -> Row:
@@ -136,6 +139,8 @@ class World:
             self.rebuild_pool(pool, now)
         self.index.remove(instance.slot)
         self.table.remove(instance)
+        for policy in self.listeners:
+            policy.gone(instance)
         self.series.instance_gone(instance.id)
 
     def pools_of(self, instance: Instance) -> Iterable[ModelPool]:

@@ -192,7 +192,7 @@ class Admin:
         changes: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
         for name in ("policy", "shadow"):
             chosen = changes.get(name)
-            if chosen is not None and chosen not in policies.names():
+            if chosen is not None and not policies.exists(chosen):
                 hint = nearest(chosen, policies.names())
                 raise AdminError(400, "unknown_policy", f"{name} = {chosen[:60]!r}: no such policy; {hint}", name)
         for name in ("policy", "hold"):

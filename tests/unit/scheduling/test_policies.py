@@ -27,7 +27,7 @@ def picks(name: str, count: int, pool_size: int = 4, sessions: bool = False) -> 
         asked = request(f"s{number}" if sessions else "")
         position = cheapest(policy.prices(ask, asked, pool, SECOND), None, chance)
         assert position is not None
-        policy.chosen(asked, pool, position)
+        policy.chosen(ask, asked, pool, position, SECOND)
         found.append(position)
     return found
 

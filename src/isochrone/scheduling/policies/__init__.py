@@ -1,12 +1,15 @@
 """Policies: one file each. A policy prices the candidates; the cheapest is picked, ties by deeper hit, then by chance.
 
 Third parties register a class in the entry-point group `isochrone.policies`; `cli` loads those and hands them to
-`register`, since the core looks nothing up by itself.
+`register`, since the core looks nothing up by itself. `peers/` holds what other gateways do, to be compared with.
+
+Every policy that does not hold requests back is also there behind our queue, under its name plus `+queue`.
 """
 
 from collections.abc import Callable
 
 from isochrone.nouns.chance import Chance
+from isochrone.scheduling.policies.admitted import SUFFIX, Admitted
 from isochrone.scheduling.policies.base import Policy, Priced
 from isochrone.scheduling.policies.equal_cost import EqualCost
 from isochrone.scheduling.policies.estimated_time import EstimatedTime
@@ -25,8 +28,14 @@ _FACTORIES: dict[str, Factory] = {
 
 
 def names() -> list[str]:
-    """Every policy that can be asked for."""
+    """Every policy, without the `+queue` variants."""
     return sorted(_FACTORIES)
+
+
+def exists(name: str) -> bool:
+    """Whether `make` knows the name: a policy, or one that holds nothing by itself plus `+queue`."""
+    base = name.removesuffix(SUFFIX)
+    return base in _FACTORIES and (base == name or not getattr(_FACTORIES[base], "holds", False))
 
 
 def register(name: str, factory: Factory) -> None:
@@ -36,7 +45,10 @@ def register(name: str, factory: Factory) -> None:
 
 def make(name: str, chance: Chance) -> Policy:
     """A fresh policy. Raises KeyError for an unknown name (checked at the edge, with the nearest name)."""
-    return _FACTORIES[name](chance)
+    if not exists(name):
+        raise KeyError(name)
+    policy = _FACTORIES[name.removesuffix(SUFFIX)](chance)
+    return Admitted(policy) if name.endswith(SUFFIX) else policy
 
 
-__all__ = ["Factory", "Policy", "Priced", "make", "names", "register"]
+__all__ = ["Factory", "Policy", "Priced", "exists", "make", "names", "register"]

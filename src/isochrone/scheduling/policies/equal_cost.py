@@ -6,18 +6,19 @@ from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.scheduling import price
-from isochrone.scheduling.policies.base import Priced
+from isochrone.scheduling.policies.base import Priced, Quiet
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row
 
 
-class EqualCost:
+class EqualCost(Quiet):
     """Every request where it costs the cluster least, in seconds; requests finish in nearly the same expected time
     wherever they land. While the pool's step model is cold the price is the least pending work."""
 
     name: ClassVar[str] = "equal-cost"
     summary: ClassVar[str] = "least cost in seconds, own and imposed, with late binding"
     holds: ClassVar[bool] = True
+    priced_by_queue: ClassVar[bool] = True
 
     def __init__(self, chance: Chance) -> None:
         pass
@@ -28,9 +29,6 @@ class EqualCost:
             return many(ask, pool.matrix, now)
         few = price.equal_cost if pool.warm else price.cold
         return few(ask, pool.rows, now)
-
-    def chosen(self, request: Request, pool: Pool, position: int) -> None:
-        return None
 
     def terms(self, ask: Ask, row: Row, position: int, price_s: float, now: Instant) -> dict[str, float]:
         warm = price.equal_cost_terms(ask, row, position, now)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
-from isochrone.scheduling.policies.base import NEVER, Priced
+from isochrone.scheduling.policies.base import NEVER, Priced, Quiet
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row
 
@@ -21,12 +21,11 @@ KV_PENALTY = 100.0
 SLOW_PENALTY = 50.0
 
 
-class EstimatedTime:
+class EstimatedTime(Quiet):
     """The formula above; `slow_score` is how much longer than its class an instance takes (0: as its class)."""
 
     name: ClassVar[str] = "estimated-time"
     summary: ClassVar[str] = "the textbook's estimated completion time"
-    holds: ClassVar[bool] = False
 
     def __init__(self, chance: Chance) -> None:
         pass
@@ -34,9 +33,6 @@ class EstimatedTime:
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
         output = request.max_tokens if request.max_tokens is not None else ask.output_tokens
         return [sum(_terms(ask.prompt_tokens, output, row).values()) if row.has_slot else NEVER for row in pool.rows]
-
-    def chosen(self, request: Request, pool: Pool, position: int) -> None:
-        return None
 
     def terms(self, ask: Ask, row: Row, position: int, price: float, now: Instant) -> dict[str, float]:
         known = _terms(ask.prompt_tokens, 0.0, row)

@@ -26,5 +26,5 @@ class RoundRobin(Plain):
         span = max(max(slots, default=0), last) + 1
         return [float((slot - last - 1) % span) for slot in slots]
 
-    def chosen(self, request: Request, pool: Pool, position: int) -> None:
+    def chosen(self, ask: Ask, request: Request, pool: Pool, position: int, now: Instant) -> None:
         self._last_slot[pool.model] = pool.slots[position]

@@ -1,0 +1,85 @@
+"""Late binding for any policy: where a request may go now, or that it had better wait.
+
+The queue of `scheduling/queue.py` does this for the equal-cost price, whose seconds it keeps in a matrix. Another
+policy's prices have a unit of their own, if any, and may depend on the whole pool, so it is asked again for each held
+request. Eligibility, order and shedding are the same for all; so is the rule of when a second-best place is good
+enough, which is put in seconds to the first token here. A request goes
+  - to the place that the policy likes best, if that is open (idle, or little enough pending prefill), else
+  - to the open place that it likes best, if that is idle or its first token comes at most `hold_slack_s` later, else
+  - to the idle place that it likes best, for an idle instance is never refused to a request, else
+  - nowhere yet; it never blocks others.
+"""
+
+from collections.abc import Callable, Sequence
+
+from isochrone.nouns.chance import Chance
+from isochrone.nouns.instant import Instant
+from isochrone.nouns.request import Request
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling.placing import cheapest, without
+from isochrone.scheduling.policies import Policy
+from isochrone.scheduling.policies.base import NEVER, Priced
+from isochrone.scheduling.pool import Pool
+from isochrone.scheduling.price import Ask, Row, forecast
+from isochrone.scheduling.queue import Choice, Held, HeldQueue
+
+
+def is_open(ask: Ask, row: Row, now: Instant, settings: Settings) -> bool:
+    """Late binding's question: idle, or little enough pending prefill (and room)?"""
+    if row.idle:
+        return True
+    if not row.has_room:
+        return False
+    pending_s = row.pending_s
+    if row.head_due > now:
+        pending_s += (row.head_due - now) * 1e-9
+    chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
+    return pending_s <= chunks * row.chunk_s
+
+
+def second_best(
+    ask: Ask, rows: Sequence[Row], prices: Priced, best: int, now: Instant, settings: Settings
+) -> int | None:  # fmt: skip
+    """The position to go to where `best`, the one that the policy likes best, is not open; None to wait."""
+    liked = sorted((p for p in range(len(rows)) if prices[p] < NEVER), key=prices.__getitem__)
+    takers = [position for position in liked if is_open(ask, rows[position], now, settings)]
+    if not takers:
+        return None
+    late_s = forecast(ask, rows[takers[0]], takers[0], now)[0] - forecast(ask, rows[best], best, now)[0]
+    if late_s <= settings.hold_slack_s:
+        return takers[0]
+    return next((position for position in takers if rows[position].idle), None)
+
+
+def next_held(
+    queue: HeldQueue,
+    pool: Pool,
+    policy: Policy,
+    request_of: Callable[[Held], Request],
+    now: Instant,
+    settings: Settings,
+    chance: Chance,
+) -> Choice | None:
+    """The held request to send next and where, or None: `HeldQueue.best` for a policy that prices for itself."""
+    some = {sheddable: _any_open(pool.rows, sheddable, now, settings) for sheddable in (False, True)}
+    if not any(some.values()):
+        return None
+    for held in queue.in_order():
+        ask = held.ask
+        if not some[ask.sheddable]:
+            continue
+        ask.hits = queue.hits_of(held)
+        prices = without(policy.prices(ask, request_of(held), pool, now), pool, held.barred)
+        position = cheapest(prices, ask.hits if policy.ties_by_hit else None, chance)
+        if position is None:
+            continue
+        if not is_open(ask, pool.rows[position], now, settings):
+            position = second_best(ask, pool.rows, prices, position, now, settings)
+        if position is not None:
+            return held, position, prices
+    return None
+
+
+def _any_open(rows: Sequence[Row], sheddable: bool, now: Instant, settings: Settings) -> bool:
+    ask = Ask(prompt_tokens=1, output_tokens=0.0, sheddable=sheddable)
+    return any(is_open(ask, row, now, settings) for row in rows)
