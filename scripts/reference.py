@@ -20,6 +20,7 @@ from isochrone.gateway import gauges
 from isochrone.gateway.app import Gateway
 from isochrone.nouns.settings import Settings
 from isochrone.observe.families import Family, families
+from isochrone.scheduling.parts import PARTS
 
 ROOT = Path(__file__).parent.parent
 BEGIN = "<!-- table: {} -->"
@@ -131,6 +132,7 @@ def tables() -> dict[str, str]:
         "tls": _keys_of(TlsGroup),
         "slo": _keys_of(SloEntry),
         "rule": _keys_of(RuleEntry),
+        "parts": table(("Part", "What is left out"), [(f"`{name}`", text) for name, text in sorted(PARTS.items())]),
         "metrics": table(
             ("Metric", "Kind", "Labels", "Meaning"),
             [

@@ -24,6 +24,7 @@ from isochrone.config.loader import load
 from isochrone.config.problems import ConfigError, nearest
 from isochrone.gateway.service import Service, StartError
 from isochrone.scheduling import policies
+from isochrone.scheduling.parts import PARTS
 
 OPEN_FILES = 65_536
 """Open files asked for, as far as the hard limit allows: one for each connection."""
@@ -54,6 +55,8 @@ def overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
             found[key] = value
     if flags["no_hold"]:
         found["hold"] = False
+    if flags["without"]:
+        found["without"] = flags["without"]
     if flags["instances"]:
         found["instances"] = [instance_entry(text) for text in flags["instances"]]
     slo = {"ttft_s": flags["slo_ttft"], "tpot_s": flags["slo_tpot"], "sheddable": flags["sheddable"] or None}
@@ -99,13 +102,16 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
     "instances",
     multiple=True,
     metavar="URL[,KEY=VALUE...]",
-    help="An engine; repeat for each. Keys: id, class, weight, slots, engine, models (a+b), max_model_len, credentials "
-    "($NAME or file:PATH).",
+    help="An engine; repeat for each. Keys: id, class, weight, slots, engine, models (a+b), max_model_len, "
+    "cost_per_hour, credentials ($NAME or file:PATH).",
 )
 @click.option("--config", metavar="FILE", help="Configuration file (YAML); flags override it.")
 @click.option("--policy", metavar="NAME", help=f"How requests are placed: {', '.join(policies.names())}.")
 @click.option("--shadow", metavar="NAME", help="A second policy that decides and records, and never acts.")
 @click.option("--no-hold", is_flag=True, help="Dispatch at once: no late binding.")
+@click.option(
+    "--without", multiple=True, metavar="PART", help=f"Leave a part of the scheduler out: {', '.join(sorted(PARTS))}."
+)
 @click.option("--host", help="Address for clients (127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for clients (8080).")
 @click.option("--admin-host", help="Address of the admin API and /metrics (127.0.0.1).")

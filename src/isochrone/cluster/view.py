@@ -86,7 +86,7 @@ def instances(world: World, now: Instant) -> list[InstanceView]:
                 state=instance.life.state.value,
                 weight=instance.weight,
                 role=instance.spec.role,
-                device_class=world.table.class_name(instance),
+                device_class=instance.class_name,
                 models=dict(instance.models),
                 incarnation=instance.incarnation,
                 slots=instance.slots(world.settings.slots_default),

@@ -93,6 +93,7 @@ def instance_spec(entry: InstanceEntry) -> InstanceSpec:
         slots=entry.slots,
         models=entry.models,
         max_model_len=entry.max_model_len,
+        cost_per_hour=entry.cost_per_hour,
     )
 
 
@@ -131,6 +132,7 @@ def core_settings(file: File) -> Settings:
         policy=file.policy,
         shadow=file.shadow,
         hold=file.hold,
+        without=frozenset(file.without),
         queue_requests_max=queue.requests_max,
         queue_wait_s_max=queue.wait_s_max,
         attempts_max=retry.attempts_max,
@@ -153,6 +155,7 @@ def core_settings(file: File) -> Settings:
         whole_s=deadlines.whole_s,
         drain_s_max=deadlines.drain_s_max,
         slo=_slo(file.slo.default),
+        slo_by_tenant={name: slo for name, entry in file.slo.tenants.items() if (slo := _slo(entry))},
         slo_by_model={name: slo for name, entry in file.slo.models.items() if (slo := _slo(entry))},
         slo_by_route={name: slo for name, entry in file.slo.routes.items() if (slo := _slo(entry))},
         prefix_blocks_max=file.limits.prefix_blocks_max,

@@ -10,7 +10,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from isochrone.access.paths import checked
 from isochrone.config.driver import RelayLimits
+from isochrone.config.problems import nearest
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling.parts import PARTS
 
 CORE = Settings()
 RELAY = RelayLimits()
@@ -48,10 +50,18 @@ def secret_reference(text: str) -> str:
     return text
 
 
+def part(name: str) -> str:
+    """A part of the scheduler that can be left out; raises ValueError with the nearest name."""
+    if name not in PARTS:
+        raise ValueError(f"no such part of the scheduler; {nearest(name, sorted(PARTS))}")
+    return name
+
+
 Url = Annotated[str, AfterValidator(instance_url)]
 Secret = Annotated[str, AfterValidator(secret_reference)]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w.:@+\[\]-]+$")]
 RouteName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
+Part = Annotated[str, AfterValidator(part)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -84,6 +94,11 @@ class InstanceEntry(Group):
     models: tuple[str, ...] = Field(default=(), description="Model names; read from `/v1/models` where not given.")
     max_model_len: int | None = Field(
         default=None, ge=1, description="Longest context in tokens; read from `/v1/models`."
+    )
+    cost_per_hour: float | None = Field(
+        default=None,
+        ge=0,
+        description="Price of its card(s) an hour; plays a part where `pricing.money_price_s` is set.",
     )
     credentials: Secret | None = Field(default=None, description="Bearer token for the engine: `$NAME` or `file:PATH`.")
     tls: TlsGroup | None = Field(default=None, description="How to speak TLS to it.")
@@ -219,6 +234,15 @@ class PricingGroup(Group):
     kv_soft_ratio: float = entry(CORE.kv_soft_ratio, "ratio", "KV use above which a place costs more.", gt=0, le=1)
     kv_soft_price_s: float = entry(CORE.kv_soft_price_s, "s", "Price of the whole way from soft to full.", ge=0)
     kv_hard_ratio: float = entry(CORE.kv_hard_ratio, "ratio", "KV use above which a place is closed.", gt=0, le=1)
+    cap_ratio: float | None = entry(
+        CORE.cap_ratio, "ratio", "Share of a TPOT target that a decode step may take; null: no cap.", gt=0, le=1
+    )
+    slow_start_s: float = entry(
+        CORE.slow_start_s, "s", "A new instance's allowed pending prefill grows over this time.", ge=0
+    )
+    money_price_s: float = entry(
+        CORE.money_price_s, "s", "What one unit of money is worth, for instances with `cost_per_hour`.", ge=0
+    )
     slots_default: int | None = entry(
         CORE.slots_default, "requests", "max_num_seqs of instances that give none; null: inferred.", ge=1
     )
@@ -233,9 +257,10 @@ class SloEntry(Group):
 
 
 class SloGroup(Group):
-    """Objectives: the request's own (headers) first, then its route's, its model's, and the default."""
+    """Objectives: the request's own (headers) first, then its tenant's, its model's, its route's, and the default."""
 
     default: SloEntry | None = Field(default=None, description="For every request that has no other.")
+    tenants: dict[str, SloEntry] = Field(default={}, description="By tenant.")
     models: dict[str, SloEntry] = Field(default={}, description="By model name.")
     routes: dict[str, SloEntry] = Field(default={}, description="By route class.")
 
@@ -274,6 +299,7 @@ class File(Group):
         default=CORE.shadow, description="A second policy that decides and records, and never acts."
     )
     hold: bool = Field(default=CORE.hold, description="Late binding: hold requests until a good place is free.")
+    without: tuple[Part, ...] = Field(default=(), description="Parts of the scheduler that are left out.")
     seed: int = Field(default=0, description="Seed for breaking ties.")
     inject: Literal["usage", "none"] = Field(
         default="usage", description="Fields spliced into bodies: include_usage, or none."

@@ -8,9 +8,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from isochrone.instances import classes
+from isochrone.instances.failures import FailureRate
+from isochrone.instances.gaps import Gaps
 from isochrone.instances.ledger import Ledger
 from isochrone.instances.lifecycle import Life
 from isochrone.instances.slots import SlotGuess
+from isochrone.instances.slowness import ClassWatch, Slowness
 from isochrone.instances.steptime import Level, StepTimeModel
 from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import SECOND, Instant
@@ -26,10 +30,23 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     slot: int
     spec: InstanceSpec
     weight: float
+    kind: str
+    """Its class by label or by what it says of itself."""
+    class_name: str
+    """Its class: its kind, or one split from that."""
+    kept_class: str | None = None
+    """The class that it had before a warm start, until its kind is known to be that one's."""
     step_times: StepTimeModel
     """Shared by the instances of a class."""
     level: Level = msgspec.field(default_factory=Level)
     """How slow this one is against its class, as a log."""
+    slowness: Slowness = msgspec.field(default_factory=Slowness)
+    """Whether that is to be believed."""
+    differs_since: Instant | None = None
+    """Since when its level has counted without a break."""
+    failure_rate: FailureRate = msgspec.field(default_factory=FailureRate)
+    gaps: Gaps | None = None
+    """Measured gaps by batch; kept only where a cap on concurrency needs them."""
     life: Life = msgspec.field(default_factory=Life)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     slot_guess: SlotGuess = msgspec.field(default_factory=SlotGuess)
@@ -50,6 +67,11 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """Moving average of whole requests, dispatch to end."""
     admitted: int = 0
     """Attempts ever dispatched here."""
+    last_dispatch_at: Instant = 0
+    starts_at: Instant | None = None
+    """When it joined peers that were at work already: its pending prefill ramps up from here. None: no ramp."""
+    reserved_for: str | None = None
+    """The request that this instance is being emptied for; others have no room."""
     keep_when_drained: bool = False
     last_first_token_sample_at: Instant = 0
     slack_per_s: float = 0.0
@@ -120,6 +142,7 @@ class InstanceTable:
         self.by_id: dict[str, Instance] = {}
         self.by_slot: list[Instance | None] = []
         self._classes: dict[str, StepTimeModel] = {}
+        self._watches: dict[str, ClassWatch] = {}
         self._levels: dict[str, Mapping[str, object]] = {}
         """Levels from a warm start, for instances that have not joined yet; at most LEVELS_KEPT."""
 
@@ -127,16 +150,19 @@ class InstanceTable:
         """A new instance in the lowest free slot."""
         assert spec.id not in self.by_id
         slot = next((i for i, instance in enumerate(self.by_slot) if instance is None), len(self.by_slot))
+        kind = kind_of(spec, None)
         instance = Instance(
             slot=slot,
             spec=spec,
             weight=spec.weight,
-            step_times=self.class_model(class_of(spec, None)),
+            kind=kind,
+            class_name=kind,
+            step_times=self.class_model(kind),
             models=dict.fromkeys(spec.models, spec.max_model_len),
         )
         kept = self._levels.pop(spec.id, None)
         if kept is not None:
-            instance.level.restore(kept)
+            self._restore_level(instance, kept)
         if slot == len(self.by_slot):
             self.by_slot.append(instance)
         else:
@@ -165,23 +191,78 @@ class InstanceTable:
     def classes(self) -> dict[str, StepTimeModel]:
         return self._classes
 
-    def class_name(self, instance: Instance) -> str:
-        return class_of(instance.spec, instance)
+    def watch(self, name: str) -> ClassWatch:
+        """The watch over a class, made at first sight."""
+        watch = self._watches.get(name)
+        if watch is None:
+            watch = self._watches[name] = ClassWatch()
+        return watch
 
     def remember_level(self, instance_id: str, learned: Mapping[str, object]) -> None:
         """A level from a warm start, for the instance of that name, now or when it joins."""
         instance = self.by_id.get(instance_id)
         if instance is not None:
-            instance.level.restore(learned)
+            self._restore_level(instance, learned)
         elif len(self._levels) < LEVELS_KEPT:
             self._levels[instance_id] = learned
 
+    def _restore_level(self, instance: Instance, learned: Mapping[str, object]) -> None:
+        if instance.level.restore(learned):
+            instance.slowness.believe(instance.level)
+        kept = learned.get("class")
+        if isinstance(kept, str):
+            instance.kept_class = kept
+            self._enter(instance, self._class_for(instance))
+
     def classify(self, instance: Instance) -> None:
-        """Put the instance into the class that its spec and last scrape say."""
-        instance.step_times = self.class_model(class_of(instance.spec, instance))
+        """Put the instance into the class that its spec and last scrape say. One that has been split from its class
+        stays where it is as long as these say the same."""
+        kind = kind_of(instance.spec, instance)
+        if kind == instance.kind:
+            return
+        instance.kind = kind
+        self._enter(instance, self._class_for(instance))
+
+    def _class_for(self, instance: Instance) -> str:
+        """Its kind, or the class split from that which it had before a warm start."""
+        kept = instance.kept_class
+        if kept is not None and kept in self._classes and classes.kind_of(kept) == instance.kind:
+            return kept
+        return instance.kind
+
+    def settle_apart(self, instance: Instance) -> None:
+        """The instance has differed from its class for long: move it to its like, or let it found a class."""
+        model, level = instance.step_times, instance.level
+        others = [
+            (name, other)
+            for name, other in self._classes.items()
+            if other is not model and classes.kind_of(name) == instance.kind
+        ]
+        found = classes.nearest(model, level.value, others)
+        if found is not None:
+            name, rest = found
+        else:
+            name = classes.split_name(instance.class_name, model, self._classes.get(instance.kind), level.value)
+            rest = 0.0
+            if name not in self._classes:
+                self._classes[name] = classes.split(model, level.factor)
+        self._enter(instance, name)
+        level.shift(rest - level.value)
+        instance.slowness.clear()
+        instance.differs_since = None
+
+    def _enter(self, instance: Instance, name: str) -> None:
+        """Change class; a class that was split off and has lost its last instance goes away."""
+        left = instance.class_name
+        if name == left:
+            return
+        instance.class_name, instance.step_times = name, self.class_model(name)
+        if left != classes.kind_of(left) and all(one.class_name != left for one in self.by_id.values()):
+            del self._classes[left]
+            self._watches.pop(left, None)
 
 
-def class_of(spec: InstanceSpec, instance: Instance | None) -> str:
+def kind_of(spec: InstanceSpec, instance: Instance | None) -> str:
     """Configured label, else model + engine + KV size: engines that are alike in these share a step-time model."""
     if spec.device_class:
         return spec.device_class

@@ -43,6 +43,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Model names where configured; empty: read from `/v1/models`."""
     max_model_len: int | None = None
     role: str = "mixed"
+    cost_per_hour: float | None = None
+    """Price of the card(s) an hour, in whatever unit; plays a part only where `Settings.money_price_s` is set."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -14,6 +14,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool = True
     """Late binding: keep requests in the gateway's queue until a good place is free."""
 
+    without: frozenset[str] = frozenset()
+    """Parts of the scheduler that are left out, by their names in `scheduling/parts.py`."""
+
     queue_requests_max: int = 1000
     """Held requests over all pools; one more is refused with 503."""
     queue_wait_s_max: float = 120.0
@@ -57,6 +60,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kv_soft_price_s: float = 20.0
     kv_hard_ratio: float = 0.97
 
+    cap_ratio: float | None = None
+    """Share of a TPOT target that a decode step may take before an instance is full; None: no cap."""
+    slow_start_s: float = 30.0
+    """A new instance's allowed pending prefill grows to the full amount over this time; 0: at once."""
+    money_price_s: float = 0.0
+    """Seconds that one unit of money is worth, where instances have a `cost_per_hour`; 0: money plays no part."""
+
     connect_s: float = 5.0
     first_token_s: float = 600.0
     gap_s: float = 120.0
@@ -66,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     slo: Slo | None = None
     """For every request that has none of its own."""
+    slo_by_tenant: dict[str, Slo] = {}
     slo_by_model: dict[str, Slo] = {}
     slo_by_route: dict[str, Slo] = {}
     slots_default: int | None = None

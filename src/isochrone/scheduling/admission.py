@@ -10,9 +10,11 @@ decides."""
 
 
 def slo_of(request: Request, settings: Settings) -> Slo | None:
-    """The request's own objective, else its model's, its route's, the default."""
+    """The request's own objective, else its tenant's, its model's, its route's, the default."""
     if request.slo is not None:
         return request.slo
+    if settings.slo_by_tenant and request.tenant in settings.slo_by_tenant:
+        return settings.slo_by_tenant[request.tenant]
     by_model, by_route = settings.slo_by_model, settings.slo_by_route
     if by_model and request.model in by_model:
         return by_model[request.model]

@@ -134,6 +134,8 @@ class Ask(msgspec.Struct, gc=False, kw_only=True):
     """Cached prompt tokens by row; None: none anywhere."""
     sheddable: bool = False
     ttft_slo_s: float = 0.0
+    step_s_max: float = 0.0
+    """Longest decode step that the cap on concurrency allows; 0: not capped."""
 
 
 def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: Instant) -> Row:

@@ -29,6 +29,7 @@ def test_flags_make_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
         "--instance", "http://127.0.0.1:9002,class=h100,weight=2,slots=256,id=b,models=x+y",
         "--policy", "least-request", "--shadow", "random", "--no-hold", "--port", "0", "--admin-port", "9",
         "--inject", "none", "--slo-ttft", "2.5", "--sheddable", "--access-log", "-", "--seed", "7",
+        "--without", "hold", "--without", "order",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     first, second = configuration.instances
@@ -38,6 +39,7 @@ def test_flags_make_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, file = configuration.settings, configuration.file
     assert (settings.policy, settings.shadow, settings.hold) == ("least-request", "random", False)
     assert settings.slo == Slo(2.5, None, True)
+    assert settings.without == {"hold", "order"}
     assert (file.listen.port, file.admin.port, file.inject, file.seed) == (0, 9, "none", 7)
     assert file.listen.host == "127.0.0.1"
 
@@ -58,6 +60,7 @@ def test_a_flag_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         (["--instance", "http://a", "--policy", "equal-cots"], "did you mean 'equal-cost'?"),
         (["--instance", "http://a", "--shadow", "x"], "known: equal-cost"),
         (["--instance", "http://a,wieght=2"], "did you mean 'weight'?"),
+        (["--instance", "http://a", "--without", "slownes"], "did you mean 'slowness'?"),
         (["--instance", "http://a,weight"], "expected key=value"),
         (["--instance", "http://a,weight=x"], "instances[0].weight = 'x'"),
         (["--instance", "127.0.0.1:9001"], "expected http://HOST:PORT"),

@@ -32,6 +32,25 @@ def test_without_a_file_all_is_default() -> None:
     assert configuration.instances == ()
 
 
+def test_objectives_by_tenant_cost_and_parts(tmp_path: Path) -> None:
+    configuration = loaded(
+        tmp_path,
+        """
+        without: [order]
+        slo: {tenants: {gold: {ttft_s: 0.5}}}
+        pricing: {money_price_s: 60, cap_ratio: 0.6}
+        instances: [{url: "http://a", cost_per_hour: 2.5}]
+        """,
+    )
+    settings = configuration.settings
+    assert settings.slo_by_tenant == {"gold": Slo(0.5)}
+    assert settings.without == {"order"}
+    assert (settings.money_price_s, settings.cap_ratio) == (60, 0.6)
+    assert configuration.instances[0].cost_per_hour == 2.5
+    (problem,) = problems(tmp_path, "without: [odrer]")
+    assert problem == ("line 1: without[0] = 'odrer': no such part of the scheduler; did you mean 'order'?")
+
+
 def test_every_relay_limit_can_be_configured() -> None:
     assert set(RelayLimits.__dataclass_fields__) <= set(LimitsGroup.model_fields)
 
