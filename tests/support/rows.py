@@ -44,6 +44,7 @@ def make_pool(
         instance.models = {MODEL: 32_768}
         make_ready(instance, settings)
         instance.level.observe(chance.uniform(-0.3, 0.8), 1.0)
+        instance.slowness.counts = chance.random() < 0.5
         for _ in range(chance.randrange(4)):
             number += 1
             instance.ledger.enter(flight(number, chance.randrange(1, 20_000), now), now)

@@ -3,8 +3,11 @@
 from math import ceil
 
 from isochrone.cluster.world import Flow, World
+from isochrone.instances import classes
+from isochrone.instances.gaps import Gaps
 from isochrone.instances.ledger import Flight
-from isochrone.instances.steptime import recentre
+from isochrone.instances.slowness import forgive, judge
+from isochrone.instances.steptime import Regressor, recentre
 from isochrone.instances.table import Instance
 from isochrone.nouns.events import Ended, Outcome
 from isochrone.nouns.instant import MILLISECOND, Instant, seconds
@@ -35,7 +38,7 @@ def first_token(world: World, now: Instant, flight: Flight, instance: Instance) 
     x = (steps, tokens + flight.batch_then * steps, flight.context_then * steps, pairs)
     elapsed_s = seconds(now - flight.dispatched_at)
     instance.step_times.observe(x, elapsed_s, instance.level.value, FIRST_TOKEN_WEIGHT)
-    _sampled(world, instance)
+    _sampled(world, now, instance)
 
 
 def window(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
@@ -45,14 +48,37 @@ def window(world: World, now: Instant, flight: Flight, instance: Instance) -> No
         return
     ledger = instance.ledger
     if now - instance.last_sample_at >= SAMPLE_GAP_NS:
-        instance.last_sample_at = now
         span_ns, batch, context, prefilled, pairs = ledger.window(flight, now)
         x = (float(tokens), tokens * (batch + instance.foreign) + prefilled, tokens * context, pairs)
-        residual = instance.step_times.observe(x, seconds(span_ns), instance.level.value)
-        if residual is not None:
-            instance.level.observe(residual, LEVEL_GAIN)
-        _sampled(world, instance)
+        _learn(world, now, instance, x, seconds(span_ns))
+        if world.settings.cap_ratio is not None:
+            if instance.gaps is None:
+                instance.gaps = Gaps()
+            instance.gaps.observe(batch + instance.foreign, seconds(span_ns) / tokens)
     ledger.begin_window(flight, now)
+
+
+def _learn(world: World, now: Instant, instance: Instance, x: Regressor, elapsed_s: float) -> None:
+    """One sample of decode steps: for the class's shape, the instance's level, and whether that is to be believed."""
+    quiet_ns, instance.last_sample_at = now - instance.last_sample_at, now
+    level, slowness = instance.level, instance.slowness
+    residual = instance.step_times.observe(x, elapsed_s, level.value)
+    if residual is not None:
+        excess = residual + level.value
+        lasting_changed = slowness.observe(excess, level)
+        if slowness.slow(level):
+            forgive(excess, level, quiet_ns)
+        level.observe(residual, LEVEL_GAIN)
+        if lasting_changed:
+            _judge(world, [one for one in world.table.by_id.values() if one.step_times is instance.step_times])
+    _sampled(world, now, instance)
+
+
+def _judge(world: World, alike: list[Instance]) -> None:
+    """Who of a class is slow."""
+    if judge([(one.slowness, one.level) for one in alike]):
+        for one in alike:
+            world.touch(one)
 
 
 def attempt_ended(
@@ -86,32 +112,43 @@ def _whole_answer(world: World, now: Instant, flight: Flight, instance: Instance
     """Prefill and all decode steps in one sample."""
     if now - instance.last_sample_at < SAMPLE_GAP_NS or instance.foreign:
         return
-    instance.last_sample_at = now
     batch = max(1, (flight.batch_then + 1 + len(instance.ledger.decoding)) // 2)
     context = (flight.context_then + instance.ledger.context_tokens) / 2 + flight.prompt_tokens
     prefill_tokens = flight.tokens_ahead + flight.uncached_tokens
     steps = output + prefill_tokens // world.settings.chunk_tokens
     pairs = float(flight.pairs_ahead + flight.pairs)
     x = (float(steps), float(prefill_tokens + batch * steps), context * steps, pairs)
-    residual = instance.step_times.observe(x, seconds(now - flight.dispatched_at), instance.level.value)
-    if residual is not None:
-        instance.level.observe(residual, LEVEL_GAIN)
-    _sampled(world, instance)
+    _learn(world, now, instance, x, seconds(now - flight.dispatched_at))
 
 
-def _sampled(world: World, instance: Instance) -> None:
-    """A class has learnt: derive rows anew, at once while it is cold and moves fast, later now and then. Then also move
-    the median level of each class into its model, and see which pools are warm."""
+def _sampled(world: World, now: Instant, instance: Instance) -> None:
+    """A class has learnt: derive rows anew, at once while it is cold and moves fast, later now and then. Then also look
+    at each class as a whole, and see which pools are warm."""
     world.samples_since_recentre += 1
     cold = instance.step_times.samples <= world.settings.samples_warm
     if not cold and world.samples_since_recentre < RECENTRE_EVERY:
         return
     world.samples_since_recentre = 0
-    classes: dict[int, list[Instance]] = {}
+    by_class: dict[str, list[Instance]] = {}
     for one in world.table.by_id.values():
-        classes.setdefault(id(one.step_times), []).append(one)
+        by_class.setdefault(one.class_name, []).append(one)
         world.touch(one)
-    for alike in classes.values():
-        recentre([one.level for one in alike], alike[0].step_times)
+    for name, alike in by_class.items():
+        _look_at_class(world, now, name, alike)
     for pool in world.pools.values():
         pool.warm_up(world.settings.samples_warm)
+
+
+def _look_at_class(world: World, now: Instant, name: str, alike: list[Instance]) -> None:
+    """Move its median level into its model, judge its members, watch it as a whole, and let who has differed for long
+    go to another class."""
+    model = alike[0].step_times
+    recentre([one.level for one in alike], model)
+    _judge(world, alike)
+    if model.samples >= world.settings.samples_warm:
+        world.table.watch(name).look(model, classes.USUAL_STEP, now)
+    for one in alike:
+        one.differs_since = classes.differing_since(one.differs_since, one.slowness.counts, now)
+        may_split = one.spec.device_class is None and len(alike) > 1 and "own-class" not in world.settings.without
+        if may_split and classes.is_due(one.differs_since, now):
+            world.table.settle_apart(one)

@@ -77,12 +77,12 @@ class Slowness:
 
     def observe(self, excess: float, level: Level) -> bool:
         """Take one sample in. Returns whether `lasting` has changed, so that the class should be judged anew."""
-        if level.samples < SETTLED_SAMPLES:
-            return False
         clipped = min(max(excess, -CLIP), CLIP)
         self.above = min(max(0.0, self.above + clipped - ALLOWANCE), SUM_MAX)
         self.below = min(max(0.0, self.below - clipped - ALLOWANCE), SUM_MAX)
         value = level.value
+        if level.samples < SETTLED_SAMPLES:
+            return False
         if self.lasting:
             if abs(value) >= CLEARED:
                 return False

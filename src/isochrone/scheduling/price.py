@@ -32,14 +32,9 @@ from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.lengths import OutputLengths
 
-LEVEL_BAND = 0.14
-"""Levels (logs) nearer to zero than this count as zero, some 15 %: a step model that does not fit one instance's load
-quite as well as another's would else make that one look fast, draw more load there, and fit still worse."""
 SLOTS_PER_WAITING = 16
-"""One request for so many slots, and one more, may wait inside a full engine: it takes the place of one that ends in the
-very next step, where one sent from here would come a step late (1 % of tokens/s at saturation)."""
-LEVEL_SAMPLES_MIN = 24
-"""While a class is new its levels swing between equals; they count once each has been seen this often."""
+"""One request for so many slots, and one more, may wait inside a full engine: it takes the place of one that ends in
+the very next step, where one sent from here would come a step late (1 % of tokens/s at saturation)."""
 VECTOR_FROM = 64
 """Instances from which numpy beats a loop."""
 IMPOSED_PLAIN = 0.07
@@ -149,8 +144,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
     if foreign and decoding:
         context += foreign * context // decoding
     step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
-    trusted = abs(instance.level.value) > LEVEL_BAND and instance.level.samples >= LEVEL_SAMPLES_MIN
-    level = instance.level.factor if trusted else 1.0
+    level = instance.level.factor if instance.slowness.counts else 1.0
     share = 1.0 / instance.weight if instance.weight > 0 else float("inf")
     chunk = settings.chunk_tokens
     spare = max(chunk - batch, chunk // 8)
