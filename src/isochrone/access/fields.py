@@ -54,6 +54,8 @@ KEYS = tuple(Fields.__struct_fields__)
 LONG_KEYS = ("messages", "prompt", "input", "tools", "system", "instructions")
 SHORT_BYTES = 1024
 """Below this a search for keys goes over the whole body."""
+SHORT_VALUE_BYTES = 64
+"""A value up to this stays where long ones are cut out."""
 LONG_BYTES = 64 * 1024
 """Above this a search for keys ends with the first one too many."""
 SURROGATES_MAX = 100_000
@@ -67,8 +69,8 @@ _decode_raws: Callable[[bytes], msgspec.Struct] = Decoder(_Raws).decode
 _DECODERS = {field.name: Decoder(field.type, strict=False) for field in msgspec.structs.fields(Fields)}
 
 
-def read(body: bytes) -> Fields:
-    """The fields of a body. Raises BadRequest."""
+def read(body: bytes) -> tuple[Fields, bytes]:
+    """The fields of a body, and the body with 0 for its long values. Raises BadRequest."""
     if not body.isascii():
         _require_utf8(body)
     try:
@@ -78,8 +80,7 @@ def read(body: bytes) -> Fields:
         fields = _read_leniently(body)
     except RecursionError:
         raise BadRequest(_malformed("it is nested too deeply")) from None
-    _refuse_repeated(body, fields)
-    return fields
+    return fields, _refuse_repeated(body, fields)
 
 
 def _without_lone_surrogates(text: bytes) -> bytes:
@@ -143,8 +144,8 @@ def _with_offset(why: str, body: bytes) -> str:
     return why if "(byte " in why else f"{why[:1].lower()}{why[1:]} (byte {len(body)})"
 
 
-def _refuse_repeated(body: bytes, fields: Fields) -> None:
-    """Raise BadRequest if a key that we read stands twice at the top level.
+def _refuse_repeated(body: bytes, fields: Fields) -> bytes:
+    """Raise BadRequest if a key that we read stands twice at the top level. Returns the body without its long values.
 
     Long values are cut out, then one pattern finds our keys in the short rest. Only where one shows up twice (the name
     is also a nested key), or some key may be written with escapes, is the body walked exactly.
@@ -156,13 +157,14 @@ def _refuse_repeated(body: bytes, fields: Fields) -> None:
         found = [match[1] for match in islice(_key.finditer(rest), len(KEYS) + 1)]
     if len(found) != len(set(found)) or b"\\u" in rest:
         _walk_for_repeated(body)
+    return rest
 
 
 def _without_values(body: bytes, fields: Fields) -> bytes:
     for key in LONG_KEYS:
         value = getattr(fields, key)
-        if value is not UNSET:
-            body = _cut(body, b'"' + key.encode() + b'"', bytes(value))
+        if value is not UNSET and len(text := bytes(value)) > SHORT_VALUE_BYTES:
+            body = _cut(body, b'"' + key.encode() + b'"', text)
     return body
 
 

@@ -1,8 +1,10 @@
 """The closed list of fields that are spliced into a request's body, as text: everything else keeps its exact bytes.
 
-Today one: `stream_options.include_usage`, so that an engine says at the end of a stream how many tokens it was. What
-the engine adds because of it is cut out of the answer again (`access/sse.py`), so the client sees what it would have
-seen.
+- `stream_options.include_usage`, so that an engine says at the end of a stream how many tokens it was;
+- `return_token_ids`, so that a stream can be continued on another instance (`access/contract.py`).
+
+What the engine adds because of them is cut out of the answer again (`access/sse.py`, `access/splice.py`), so the
+client sees what it would have seen.
 """
 
 import msgspec
@@ -24,6 +26,16 @@ class StreamOptions(msgspec.Struct, gc=False):
 
 
 _decode = Decoder(StreamOptions | None).decode
+
+
+def options_of(scan: Scan) -> StreamOptions:
+    """The client's stream options. Raises msgspec.DecodeError for an odd form."""
+    return (None if scan.stream_options is None else _decode(scan.stream_options)) or StreamOptions()
+
+
+def with_token_ids(body: bytes) -> bytes:
+    """The body of a request that does not name `return_token_ids`, with token ids asked for."""
+    return _added(body, body.rindex(b"}"), b'"return_token_ids":true')
 
 
 def with_usage(route: Route, scan: Scan, body: bytes) -> bytes | None:

@@ -43,6 +43,8 @@ class Scan(msgspec.Struct, gc=False, kw_only=True):
     """Hint: the client's own key of the conversation (`session_id`, `prompt_cache_key` or `user`)."""
     stream_options: bytes | None = None
     """Exact text of that field, for `access/inject.py`; None: absent."""
+    rest: bytes = b""
+    """The body with 0 for long values of messages, prompt, tools and the like, for `access/contract.py`."""
 
 
 def scan(route: Route, body: bytes, content_type: bytes = b"") -> Scan:
@@ -50,7 +52,7 @@ def scan(route: Route, body: bytes, content_type: bytes = b"") -> Scan:
     if content_type[:10].lower() == b"multipart/":
         return _scan_form(route, body, content_type)
     try:
-        fields = fields_of.read(body)
+        fields, rest = fields_of.read(body)
     except BadRequest:
         if content_type and b"json" not in content_type.lower():
             media = f"A body of content type {wire.quoted(content_type)}"
@@ -70,6 +72,7 @@ def scan(route: Route, body: bytes, content_type: bytes = b"") -> Scan:
         hashed_bytes=len(prompt.data),
         session=_session(fields),
         stream_options=None if fields.stream_options is UNSET else bytes(fields.stream_options),
+        rest=rest,
     )
 
 

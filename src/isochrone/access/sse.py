@@ -76,13 +76,13 @@ class StreamMeter:
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the body, return those to send on now: whole events only, each byte for byte."""
         if data.find(b"\n") == len(data) - 2 and data[-1] == NEWLINE and not self._pending and not self._opaque:
-            return data if self._passes(data) else b""
+            return self._pass(data)
         return self._feed_pieces(data)
 
     def rest(self) -> bytes:
         """The body has ended in good order: the bytes of a last event that lacks its blank line."""
         rest, self._pending = bytes(self._pending), bytearray()
-        return rest if not rest or self._passes(rest) else b""
+        return self._pass(rest) if rest else b""
 
     def _feed_pieces(self, data: bytes) -> bytes:
         """Any number of events, whole or not."""
@@ -96,9 +96,7 @@ class StreamMeter:
         events = []
         start = 0
         for end in _event_ends(text, seen):
-            event = bytes(text[start:end])
-            if self._passes(event):
-                events.append(event)
+            events.append(self._pass(bytes(text[start:end])))
             start = end
         if seen:
             del pending[:start]
@@ -110,11 +108,11 @@ class StreamMeter:
             pending.clear()
         return b"".join(events)
 
-    def _passes(self, event: bytes) -> bool:
-        """Meter one event. False: it is to be cut out."""
+    def _pass(self, event: bytes) -> bytes:
+        """Meter one event; what is to be sent of it, nothing where it is cut out."""
         if event.startswith(b"data: {") and event.endswith(PLAIN_ENDS) and b'"delta":{"role":"' not in event:
             self.output_tokens += 1
-            return True
+            return event
         name, data = _fields(event)
         if name == b"content_block_delta" or name.endswith(b".delta"):
             self.output_tokens += 1
@@ -124,12 +122,12 @@ class StreamMeter:
             try:
                 chunk = decode_chunk(data)
             except (msgspec.DecodeError, RecursionError):
-                return True  # not ours to judge
+                return event  # not ours to judge
             if chunk.choices is UNSET or chunk.choices is None:
                 self._take_named(name or (chunk.type or "").encode(), chunk)
-            else:
-                return self._take_choices(chunk)
-        return True
+            elif not self._take_choices(chunk):
+                return b""
+        return event
 
     def _take_choices(self, chunk: Chunk) -> bool:
         """An event of chat or completions that is no plain token. False: to be cut out."""

@@ -57,8 +57,9 @@ def test_a_plain_chat() -> None:
     scanned = chat(user("hello"), stream=True, max_tokens=7, n=3, temperature=0.5)
     assert scanned == Scan(
         model="m", stream=True, max_tokens=7, choices=3, size=PromptSize(5, 0, 0, 0, 1),
-        hashed_bytes=len("\nuser\nhello"), session="",
+        hashed_bytes=len("\nuser\nhello"), session="", rest=scanned.rest,
     )  # fmt: skip
+    assert json.loads(scanned.rest)["temperature"] == 0.5
 
 
 @pytest.mark.parametrize(
