@@ -96,6 +96,12 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
     return configuration
 
 
+PLACED = (
+    f"How requests are placed: {', '.join(policies.names(peers=False))}; or as another gateway does "
+    "(docs/reference/policies.md)."
+)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--instance",
@@ -106,7 +112,7 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
     "cost_per_hour, credentials ($NAME or file:PATH).",
 )
 @click.option("--config", metavar="FILE", help="Configuration file (YAML); flags override it.")
-@click.option("--policy", metavar="NAME", help=f"How requests are placed: {', '.join(policies.names())}.")
+@click.option("--policy", metavar="NAME", help=PLACED)
 @click.option("--shadow", metavar="NAME", help="A second policy that decides and records, and never acts.")
 @click.option("--no-hold", is_flag=True, help="Dispatch at once: no late binding.")
 @click.option(

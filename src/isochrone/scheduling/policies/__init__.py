@@ -14,6 +14,7 @@ from isochrone.scheduling.policies.base import Policy, Priced
 from isochrone.scheduling.policies.equal_cost import EqualCost
 from isochrone.scheduling.policies.estimated_time import EstimatedTime
 from isochrone.scheduling.policies.least_request import LeastRequest
+from isochrone.scheduling.policies.peers import PEERS
 from isochrone.scheduling.policies.power_of_two import PowerOfTwo
 from isochrone.scheduling.policies.random_choice import RandomChoice
 from isochrone.scheduling.policies.round_robin import RoundRobin
@@ -23,13 +24,14 @@ Factory = Callable[[Chance], Policy]
 
 _FACTORIES: dict[str, Factory] = {
     policy.name: policy
-    for policy in (EqualCost, EstimatedTime, LeastRequest, PowerOfTwo, RandomChoice, RoundRobin, SessionHash)
+    for policy in (EqualCost, EstimatedTime, LeastRequest, PowerOfTwo, RandomChoice, RoundRobin, SessionHash, *PEERS)
 }
 
 
-def names() -> list[str]:
-    """Every policy, without the `+queue` variants."""
-    return sorted(_FACTORIES)
+def names(peers: bool = True) -> list[str]:
+    """Every policy, without the `+queue` variants: ours and third parties', then those of other gateways."""
+    others = sorted(peer.name for peer in PEERS)
+    return sorted(_FACTORIES.keys() - set(others)) + (others if peers else [])
 
 
 def exists(name: str) -> bool:

@@ -25,6 +25,7 @@ class Admitted:
         self.summary = f"{inner.summary}; held, ordered and shed by our queue"
         self.ties_by_hit = inner.ties_by_hit
         self.listens = inner.listens
+        self.scrape_interval_s = inner.scrape_interval_s
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
         return self._inner.prices(ask, request, pool, now)

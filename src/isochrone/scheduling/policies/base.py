@@ -51,6 +51,11 @@ class Policy(Protocol):
         """Wants to hear of scrapes, first tokens, ends and departures. Policies that do not cost nothing there."""
         ...
 
+    @property
+    def scrape_interval_s(self) -> float | None:
+        """How often the policy's own system reads metrics; a simulation scrapes as often. None: the settings say."""
+        ...
+
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced: ...
 
     def chosen(self, ask: Ask, request: Request, pool: Pool, position: int, now: Instant) -> None:
@@ -80,6 +85,7 @@ class Quiet:
     priced_by_queue: ClassVar[bool] = False
     ties_by_hit: ClassVar[bool] = True
     listens: ClassVar[bool] = False
+    scrape_interval_s: ClassVar[float | None] = None
 
     def chosen(self, ask: Ask, request: Request, pool: Pool, position: int, now: Instant) -> None:
         return None
