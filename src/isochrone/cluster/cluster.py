@@ -12,6 +12,7 @@ from isochrone.nouns.commands import Command
 from isochrone.nouns.decision import Candidate, Decision
 from isochrone.nouns.events import Event
 from isochrone.nouns.instant import Instant
+from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
 from isochrone.observe.series import Series
 
@@ -89,6 +90,10 @@ class Cluster:
     def models(self) -> dict[str, int | None]:
         """Model name -> longest context of any instance that serves it (None: unknown)."""
         return {model: pool.longest for model, pool in sorted(self._world.pools.items()) if pool.known}
+
+    def estimate(self, request: Request) -> tuple[int, int]:
+        """Prompt tokens and output tokens that the request may come to: what a quota sets aside for it."""
+        return requests.estimate(self._world, request)
 
     def can_serve(self) -> bool:
         """At least one instance takes requests."""

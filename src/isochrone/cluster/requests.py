@@ -29,6 +29,7 @@ def arrived(world: World, now: Instant, event: Arrived) -> None:
         model=model,
         path=request.path,
         tenant=request.tenant,
+        key=request.key,
         route=request.route,
         stream=request.stream,
         policy=world.policy.name,
@@ -72,6 +73,18 @@ def client_left(world: World, now: Instant, event: ClientLeft) -> None:
         return
     release(world, flow)
     finish(world, now, flow, "client_left", CLIENT_CLOSED)
+
+
+def estimate(world: World, request: Request) -> tuple[int, int]:
+    """Prompt tokens, and output tokens at most: as many as the client allows, else as many as such answers have."""
+    pool = _pool_for(world, request)
+    model = pool.model if pool is not None else request.model
+    prompt_tokens = max(1, world.prompt_tokens.estimate(model, request.size))
+    if not request.generates:
+        return prompt_tokens, 0
+    if request.max_tokens is not None:
+        return prompt_tokens, request.max_tokens * request.choices
+    return prompt_tokens, round(world.lengths.mean(model, request.route) * request.choices)
 
 
 def _pool_for(world: World, request: Request) -> ModelPool | None:

@@ -1,8 +1,10 @@
 """What the gateway is told beside the core's Settings: plain data, made by the loader or by hand in tests."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from isochrone.access.patterns import glob
+from isochrone.access.tenants import Tenant
 
 DEFAULT_ROUTE = "default"
 """Route class of a request that no rule and no header names another for."""
@@ -52,6 +54,22 @@ class RelayLimits:
     """After an early refusal the rest of the request is read and dropped for so long, lest a reset eat the answer."""
     sweep_s: float = 0.1
     """How often the limits in time above, and those of every attempt, are checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may come in. By default everybody, as the tenant `anonymous`, without limits."""
+
+    keys: bool = False
+    """Callers show an API key or a token."""
+    anonymous: bool = False
+    """With keys on: callers without one come in as `anonymous`."""
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    """Limits by tenant."""
+    origins: tuple[str, ...] = ()
+    """Origins whose web pages may call; empty: none."""
+    preflight_s: int = 600
+    """How long a browser may remember what a preflight said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +143,3 @@ class _Compiled:
             return True
         value = header(self._header)
         return value is not None and self._value.fullmatch(value) is not None
-
-
-def glob(pattern: str) -> re.Pattern[str]:
-    """`*` matches any run of characters, all else itself."""
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)

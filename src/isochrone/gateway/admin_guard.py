@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from isochrone.config.driver import glob
+from isochrone.access.patterns import glob
 from isochrone.config.problems import explain
 
 BODY_BYTES_MAX = 64 * 1024

@@ -58,7 +58,8 @@ class Answer:
             framing = b""
             client.keep = False
         connection = b"" if client.keep and exchange.inbound.http11 else client.connection_line(exchange.inbound)
-        self.head: bytes | None = b"".join((status_line(status), lines, exchange.about(), framing, connection, b"\r\n"))
+        ours = exchange.about() + exchange.inbound.reply_lines
+        self.head: bytes | None = b"".join((status_line(status), lines, ours, framing, connection, b"\r\n"))
 
     def take(self, body: bytes, last: bool) -> None:
         """Body bytes of the instance, `last` with the end of the answer. Never called again after `last`."""

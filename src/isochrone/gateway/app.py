@@ -15,11 +15,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from isochrone.access.cors import Cors
 from isochrone.access.paths import Paths
+from isochrone.access.tenants import Tenants
 from isochrone.cluster import Cluster
-from isochrone.config.driver import Link, RelayLimits, Routes
+from isochrone.config.driver import Access, Link, RelayLimits, Routes
 from isochrone.gateway import fetch, local
 from isochrone.gateway.brain import Brain
+from isochrone.gateway.doorkeeper import Doorkeeper
 from isochrone.gateway.inbound import Bodies
 from isochrone.gateway.limits import Sweep
 from isochrone.gateway.pool import Pool
@@ -45,6 +48,7 @@ class GatewaySettings:
     limits: RelayLimits = field(default_factory=RelayLimits)
     paths: Paths = field(default_factory=Paths)
     routes: Routes = field(default_factory=Routes)
+    access: Access = field(default_factory=Access)
     inject: bool = True
     """Splice `stream_options.include_usage` into streamed requests and cut out what it adds. `--inject none`: False."""
 
@@ -62,7 +66,19 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self.connections_refused = 0
         self.bodies = Bodies(settings.limits.bodies_bytes_max)
-        self.reception = Reception(self, settings.paths, settings.routes, settings.limits, settings.inject)
+        access = settings.access
+        self.door: Doorkeeper | None = None
+        """None: everybody may do everything."""
+        if access.keys or access.tenants:
+            self.door = Doorkeeper(cluster, Tenants(access.tenants), access.keys, access.anonymous)
+            self.records.append(self.door.record)
+            self.brain.unrecorded.append(self.door.forget)
+        self.passes_credentials = not access.keys
+        """The client's own credentials go to the engine, where that has none configured."""
+        cors = Cors(access.origins, access.preflight_s) if access.origins else None
+        self.reception = Reception(
+            self, settings.paths, settings.routes, settings.limits, settings.inject, self.door, cors
+        )  # fmt: skip
         self.sweep = Sweep(self, settings.limits.sweep_s)
         self.draining = False
         self.port = 0

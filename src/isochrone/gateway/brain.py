@@ -20,6 +20,7 @@ from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Arrived, Ended, Event, Outcome, Woke
 from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.request import Request
 
 TIMER_S_MIN = 0.001
 """Shortest wait of the timer: the loop counts in milliseconds, and a deadline that stays behind must not spin."""
@@ -41,6 +42,8 @@ class Door(Protocol):
 
 class Party(Protocol):
     """Whoever carries out what the cluster decides about one request: an `Exchange`."""
+
+    request: Request
 
     def dispatch(self, command: Dispatch) -> None: ...
 
@@ -68,6 +71,8 @@ class Brain:
         """Attempts in flight: at most one for each open request."""
         self.records: list[Callable[[Decision], None]] = []
         """Sinks of decision records: access log, decision log."""
+        self.unrecorded: list[Callable[[str], None]] = []
+        """Called with a request that ends without a record, because the cluster failed on it."""
         self.faults = 0
         """Exceptions caught here, each one a bug of ours: shown as a metric, logged with its traceback."""
         self._waiting: deque[Event] = deque()
@@ -110,6 +115,8 @@ class Brain:
                 party = self.requests.get(event.request.id)
             if party is not None:  # do not leave the client waiting for a command that will not come
                 party.fail(INTERNAL_ERROR)
+                for forget in self.unrecorded:
+                    forget(party.request.id)
             return
         for command in commands:
             try:

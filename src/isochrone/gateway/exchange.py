@@ -119,7 +119,8 @@ class Exchange:
         if self.attempt == NO_ATTEMPT:
             return
         self.drop_upstream()
-        self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, why=why)
+        tokens = 0 if self.answer is None else self.answer.output_tokens
+        self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, output_tokens=tokens, why=why)
 
     def recorded(self) -> None:
         """The request is over for the cluster. If nobody answered (the gateway stops), the client hears of it now."""
@@ -228,9 +229,7 @@ class Exchange:
         self.parting = error
         if self.attempt != NO_ATTEMPT:
             self.drop_upstream()
-            self._ended(
-                Outcome.CLIENT_LEFT, why="the gateway stops"
-            )  # for the cluster: no other attempt
+            self._ended(Outcome.CLIENT_LEFT, why="the gateway stops")  # for the cluster: no other attempt
         else:
             self.gateway.brain.submit(ClientLeft(self.request.id))
         if self.gateway.brain.requests.get(self.request.id) is self:
@@ -247,8 +246,8 @@ class Exchange:
     def request_head(self, base: bytes, host_line: bytes, credentials: bytes) -> bytes:
         """The head that the instance is sent: its own path prefix, name and credentials around the client's lines."""
         inbound = self.inbound
-        if not credentials and (own := inbound.read.get(b"authorization")) is not None:
-            credentials = b"authorization: %b\r\n" % own
+        if not credentials and self.gateway.passes_credentials:
+            credentials = headers.credential_lines(inbound.read)
         return b"".join((
             b"POST ", base, inbound.target, host_line, inbound.lines, credentials,
             b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(self.body), self.request.id.encode()),

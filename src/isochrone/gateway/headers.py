@@ -45,8 +45,13 @@ REQUEST_ACTIONS: dict[bytes, Action] = {
     b"content-type": Action.NOTE,
     b"content-encoding": Action.NOTE,
     b"authorization": Action.TAKE,
+    b"x-api-key": Action.TAKE,
+    # CORS is the edge's business: an engine that hears of an origin would answer with its own idea of who may ask.
+    b"origin": Action.TAKE,
+    b"access-control-request-method": Action.TAKE,
+    b"access-control-request-headers": Action.TAKE,
 }
-"""Client to engine. `authorization` is taken so that the pool can put the instance's own credentials in its place."""
+"""Client to engine. Credentials are taken: `credential_lines` passes them on where they are not ours to check."""
 
 RESPONSE_ACTIONS: dict[bytes, Action] = {
     **dict.fromkeys(HOP_BY_HOP, Action.DROP),
@@ -55,6 +60,9 @@ RESPONSE_ACTIONS: dict[bytes, Action] = {
     b"content-type": Action.NOTE,
     b"content-encoding": Action.NOTE,
     b"retry-after": Action.NOTE,
+    b"access-control-allow-origin": Action.DROP,
+    b"access-control-allow-credentials": Action.DROP,
+    b"access-control-expose-headers": Action.DROP,
 }
 """Engine to client."""
 
@@ -104,6 +112,15 @@ def sort_out(table: Table, headers: list[tuple[bytes, bytes]]) -> tuple[bytes, d
         elif action == 3:
             read.setdefault(lower, value)
     return b"".join(lines), read
+
+
+def credential_lines(read: dict[bytes, bytes]) -> bytes:
+    """The client's own credentials, for an engine that checks them itself."""
+    lines = b""
+    for name in (b"authorization", b"x-api-key"):
+        if name in read:
+            lines += b"%b: %b\r\n" % (name, read[name])
+    return lines
 
 
 def without(headers: list[tuple[bytes, bytes]], named: bytes) -> list[tuple[bytes, bytes]]:

@@ -34,6 +34,7 @@ class Inbound:
         "lines",
         "method",
         "read",
+        "reply_lines",
         "target",
         "whole",
     )
@@ -47,6 +48,8 @@ class Inbound:
         """Header lines to forward."""
         self.read: dict[bytes, bytes] = NOTHING_READ
         """Headers that the gateway reads, by lower-case name; NOTHING_READ until the head is whole."""
+        self.reply_lines = b""
+        """Header lines of every answer to it, wherever that comes from: rate limits, CORS."""
         self.body: list[bytes] = []
         self.counted_bytes = 0
         """What `Bodies` has counted for this request."""

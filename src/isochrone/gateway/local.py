@@ -1,5 +1,6 @@
 """What the gateway answers by itself: `/health`, `/ready`, `/v1/models`. Contacts no instance."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -26,10 +27,13 @@ def is_local(target: bytes) -> bool:
     return path in (b"/health", b"/ready", MODELS) or path.startswith(MODELS + b"/")
 
 
-def answer(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound") -> bool:
-    """Answer the request if its path is one of ours; False if not."""
-    if not is_local(inbound.target):
-        return False
+def is_open(target: bytes) -> bool:
+    """True for a path that needs no key."""
+    return target.partition(b"?")[0] in (b"/health", b"/ready")
+
+
+def answer(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound", sees: Callable[[str], bool]) -> None:
+    """Answer a request to one of our paths. `sees`: whether the caller may hear of a model."""
     gateway.bodies.release(inbound)
     path = inbound.target.partition(b"?")[0]
     if inbound.method not in (b"GET", b"HEAD"):
@@ -38,11 +42,10 @@ def answer(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound") -
     elif path in (b"/health", b"/ready"):
         _state(gateway, client, inbound)
     elif path == MODELS:
-        cards = [card(name, length) for name, length in gateway.cluster.models().items()]
+        cards = [card(name, length) for name, length in gateway.cluster.models().items() if sees(name)]
         client.answer(inbound, 200, JSON, msgspec.json.encode({"object": "list", "data": cards}))
     else:
-        _one_model(gateway, client, inbound, path)
-    return True
+        _one_model(gateway, client, inbound, path, sees)
 
 
 def _state(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound") -> None:
@@ -54,10 +57,12 @@ def _state(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound") -
         client.refuse(inbound, errors.no_instance("any model", RETRY_AFTER_S), False, b"")
 
 
-def _one_model(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound", path: bytes) -> None:
+def _one_model(
+    gateway: "Gateway", client: "ClientConnection", inbound: "Inbound", path: bytes, sees: Callable[[str], bool]
+) -> None:  # fmt: skip
     """Model names may hold slashes, escaped or not."""
     name = unquote_to_bytes(path[len(MODELS) + 1 :]).decode(errors="replace")
-    models = gateway.cluster.models()
+    models = {name: length for name, length in gateway.cluster.models().items() if sees(name)}
     if name in models:
         client.answer(inbound, 200, JSON, msgspec.json.encode(card(name, models[name])))
     else:

@@ -3,14 +3,18 @@
 import math
 import random
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from isochrone.access import wire
+from isochrone.access.cors import Cors
 from isochrone.access.inject import with_usage
 from isochrone.access.paths import Paths
 from isochrone.access.scan import BadRequest, scan
+from isochrone.access.tenants import ANONYMOUS
 from isochrone.config.driver import DEFAULT_ROUTE, RelayLimits, Routes
 from isochrone.gateway import local
+from isochrone.gateway.doorkeeper import Caller, Doorkeeper
 from isochrone.gateway.exchange import Exchange
 from isochrone.gateway.inbound import Inbound
 from isochrone.nouns.decision import Decision
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
     from isochrone.gateway.server import ClientConnection
 
 ID_CHARS_MAX = 128
-ANONYMOUS = "anonymous"
+STRANGER_DIGITS = 4
+"""A declared body with more digits of length than this is not read before its sender is known."""
 
 _sane_id = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % ID_CHARS_MAX).fullmatch
 _SLO_HEADERS = frozenset((b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable"))
@@ -34,12 +39,23 @@ SESSION_CHARS_MAX = 256
 class Reception:
     """Checks heads and bodies as they come in, and serves each request once it is whole."""
 
-    def __init__(self, gateway: "Gateway", paths: Paths, routes: Routes, limits: RelayLimits, inject: bool) -> None:
+    def __init__(
+        self,
+        gateway: "Gateway",
+        paths: Paths,
+        routes: Routes,
+        limits: RelayLimits,
+        inject: bool,
+        door: Doorkeeper | None = None,
+        cors: Cors | None = None,
+    ) -> None:
         self.gateway = gateway
         self.paths = paths
         self.routes = routes
         self.limits = limits
         self.inject = inject
+        self.door = door
+        self.cors = cors
         self.refusals: dict[str, int] = {}
         """Requests refused before the cluster heard of them, by error code."""
         self._chance = random.Random()
@@ -54,6 +70,8 @@ class Reception:
         if head_bytes > limits.head_bytes_max and _length(inbound) > limits.head_bytes_max:
             return wire.head_too_large("head_bytes_max", limits.head_bytes_max)
         read = inbound.read
+        if self.cors is not None and b"origin" in read:
+            inbound.reply_lines = self.cors.lines(read[b"origin"])
         declared = read.get(b"content-length")
         if declared is not None and len(declared) > 4 and int(declared) > limits.body_bytes_max:
             return wire.body_too_large(limits.body_bytes_max)
@@ -61,16 +79,25 @@ class Reception:
             return wire.unsupported_media("A compressed request body", "it without Content-Encoding")
         if b"expect" in read:
             return self._check_expecting(inbound)
+        if self.door is not None and (declared is None or len(declared) > STRANGER_DIGITS):
+            return self._check_stranger(inbound)
         return None
 
     def _check_expecting(self, inbound: Inbound) -> ApiError | None:
-        """The client waits for our word before it sends the body: say no now where the path is wrong."""
+        """The client waits for our word before it sends the body: say no now where path or key are wrong."""
         if inbound.read[b"expect"].lower() != b"100-continue":
             return ApiError(417, "invalid_request_error", "expectation_failed", "Only Expect: 100-continue is known.")
         if local.is_local(inbound.target):
             return None
         found = self.paths.find(inbound.method, inbound.target)
-        return found if isinstance(found, ApiError) else None
+        return found if isinstance(found, ApiError) else self._check_stranger(inbound)
+
+    def _check_stranger(self, inbound: Inbound) -> ApiError | None:
+        """A long body, or one of unknown length, is read only for callers that we know."""
+        if self.door is None or isinstance(self.paths.find(inbound.method, inbound.target), ApiError):
+            return None
+        caller = self.door.identify(inbound.read)
+        return caller if isinstance(caller, ApiError) else None
 
     def take(self, inbound: Inbound, size: int) -> ApiError | None:
         """Count body bytes as they come in."""
@@ -88,11 +115,15 @@ class Reception:
             return
         route = self.paths.find(inbound.method, inbound.target)
         if isinstance(route, ApiError):
-            if not local.answer(self.gateway, client, inbound):
-                self._refuse(client, inbound, route)
+            self._serve_here(client, inbound, route)
             return
         if self.gateway.draining:
             self._refuse(client, inbound, local.draining(), route.anthropic)
+            return
+        door = self.door
+        caller = door.identify(inbound.read) if door is not None else None
+        if isinstance(caller, ApiError):
+            self._refuse(client, inbound, caller, route.anthropic, route.template)
             return
         parts = inbound.body
         body = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -102,7 +133,7 @@ class Reception:
             scanned = scan(route, body, read.get(b"content-type", b""))
             slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
         except BadRequest as refusal:
-            self._refuse(client, inbound, refusal.error, route.anthropic, route.template)
+            self._refuse(client, inbound, refusal.error, route.anthropic, route.template, caller)
             return
         cut_usage = False
         if self.inject and scanned.stream:
@@ -120,16 +151,40 @@ class Reception:
             hashed_bytes=scanned.hashed_bytes,
             max_tokens=scanned.max_tokens,
             choices=scanned.choices,
-            tenant=ANONYMOUS,
             route=self._route_class(route.template, scanned.model, inbound),
             session=_session(read) or scanned.session,
             slo=slo,
         )
+        if door is not None and caller is not None:
+            error = door.admit(caller, request, inbound)
+            if error is not None:
+                self._refuse(client, inbound, error, route.anthropic, route.template, caller)
+                return
         exchange = Exchange(self.gateway, client, inbound, route, request, body, cut_usage)
         client.exchange = exchange
         brain = self.gateway.brain
         brain.requests[request.id] = exchange
         brain.submit(Arrived(request))
+
+    def _serve_here(self, client: "ClientConnection", inbound: Inbound, otherwise: ApiError) -> None:
+        """Answer what needs no instance: preflights, and our own paths; all else with the error."""
+        if inbound.method == b"OPTIONS" and self.cors is not None:
+            lines = self.cors.preflight(inbound.read)
+            if lines is not None:
+                self.gateway.bodies.release(inbound)
+                client.answer(inbound, 204, lines, b"")
+                return
+        if not local.is_local(inbound.target):
+            self._refuse(client, inbound, otherwise)
+            return
+        sees = _anything
+        if self.door is not None and not local.is_open(inbound.target):
+            caller = self.door.identify(inbound.read)
+            if isinstance(caller, ApiError):
+                self._refuse(client, inbound, caller)
+                return
+            sees = partial(self.door.sees, caller)
+        local.answer(self.gateway, client, inbound, sees)
 
     def _route_class(self, path: str, model: str, inbound: Inbound) -> str:
         if not self.routes.rules and b"x-isochrone-route" not in inbound.read:
@@ -140,7 +195,7 @@ class Reception:
         """The client's own id where it can be trusted in logs and headers and is not in use; else one of ours."""
         if asked is not None and _sane_id(asked):
             text = asked.decode()
-            if text not in self.gateway.brain.requests:
+            if text not in self.gateway.brain.requests and (self.door is None or text not in self.door.quotas):
                 return text
         return f"{self._chance.getrandbits(64):016x}"
 
@@ -151,23 +206,32 @@ class Reception:
         error: ApiError,
         anthropic: bool = False,
         path: str = "other",
+        caller: Caller | None = None,
     ) -> None:
         """Answer with an error that the cluster never hears of; it is counted and recorded all the same."""
         self.gateway.bodies.release(inbound)
         self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
         request = self._id(inbound.read.get(b"x-request-id"))
         now = self.gateway.brain.now
+        tenant, key = (ANONYMOUS, "") if caller is None else (caller.tenant, caller.key)
         record = Decision(
-            request=request, model="", path=path, tenant=ANONYMOUS, route="default", stream=False, policy="",
+            request=request, model="", path=path, tenant=tenant, key=key, route="default", stream=False, policy="",
             arrived_at=now, prompt_tokens_estimate=0, ended_at=now, outcome="refused", reason=error.code,
             status=error.status,
         )  # fmt: skip
         about = b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request.encode()
         if error.status == 405:
             about += b"allow: POST\r\n"
+        elif error.status == 401:
+            about += b"www-authenticate: Bearer\r\n"
         client.refuse(inbound, error, anthropic, about)
         for sink in self.gateway.records:
             sink(record)
+
+
+def _anything(model: str) -> bool:
+    """Without keys everybody sees every model."""
+    return True
 
 
 def _length(inbound: Inbound) -> int:

@@ -252,9 +252,10 @@ class ClientConnection(asyncio.Protocol):
 
     def answer(self, inbound: Inbound, status: int, lines: bytes, body: bytes) -> None:
         """Answer from here, without an instance."""
-        length = b"content-length: %d\r\n" % len(body)
+        length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
         shown = b"" if inbound.method == b"HEAD" else body
-        head = (status_line(status), lines, length, self.connection_line(inbound), b"\r\n", shown)
+        connection = self.connection_line(inbound)
+        head = (status_line(status), lines, inbound.reply_lines, length, connection, b"\r\n", shown)
         self.write(b"".join(head))
         if self.exchange is None:
             self._answered(inbound.whole)

@@ -36,6 +36,8 @@ class Decision(msgspec.Struct, gc=False, kw_only=True):
     model: str
     path: str
     tenant: str
+    key: str = ""
+    """Public id of the API key."""
     route: str
     stream: bool
     policy: str

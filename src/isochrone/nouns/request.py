@@ -51,6 +51,8 @@ class Request(msgspec.Struct, gc=False, kw_only=True):
     choices: int = 1
     """`n`: how many answers are generated side by side."""
     tenant: str = "anonymous"
+    key: str = ""
+    """Public id of the API key that the client showed; empty without one. Never the key."""
     route: str = "default"
     """Route class: first level of the output-length model and a bounded metric label."""
     session: str = ""

@@ -1,0 +1,155 @@
+"""Who is asking, and may they: keys and tokens to tenants, tenants to what they may use.
+
+    caller = door.identify(headers)          # from a key, a token, or nobody; or 401
+    error = door.admit(caller, request, inbound)   # 403, 404 or 429; else set aside what the request needs
+    door.record(decision)                    # a sink of records: settles it
+
+With keys on, an identified request costs some 2 us here.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from isochrone.access.keys import KeyRing, credential_in, digest_of
+from isochrone.access.quotas import Account, Quotas
+from isochrone.access.tenants import ANONYMOUS, Tenants
+from isochrone.config.driver import DEFAULT_ROUTE
+from isochrone.gateway import clock
+from isochrone.gateway.inbound import Inbound
+from isochrone.nouns import errors
+from isochrone.nouns.decision import Decision
+from isochrone.nouns.errors import ApiError
+from isochrone.nouns.request import Request
+
+
+class Caller(msgspec.Struct, frozen=True, gc=False):
+    """Who sent a request."""
+
+    account: Account
+    key: str = ""
+    """Public id of the key; empty for nobody."""
+
+    @property
+    def tenant(self) -> str:
+        return self.account.tenant.name
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """What a token says, once it is checked."""
+
+    tenant: str
+    key: str
+    """Stands for the token in records and in the usage table."""
+
+
+class Verifier(Protocol):
+    """Checks tokens that are not keys: `isochrone.gateway.oidc.TokenVerifier`."""
+
+    def identify(self, digest: bytes, token: bytes) -> Identity | ApiError: ...
+
+
+class Books(Protocol):
+    """What the doorkeeper asks of `isochrone.cluster.Cluster`."""
+
+    def models(self) -> dict[str, int | None]: ...
+
+    def estimate(self, request: Request) -> tuple[int, int]: ...
+
+
+class Doorkeeper:
+    """Stands between reading a request and handing it to the cluster."""
+
+    def __init__(self, cluster: Books, tenants: Tenants, keys_on: bool = True, anonymous: bool = False) -> None:
+        self.ring = KeyRing()
+        self.quotas = Quotas(tenants)
+        self.verifier: Verifier | None = None
+        self.keys_on = keys_on
+        """False: credentials are not looked at and pass to the engine; everybody is anonymous."""
+        self._anonymous = anonymous or not keys_on
+        self._cluster = cluster
+
+    def identify(self, read: Mapping[bytes, bytes]) -> Caller | ApiError:
+        """Who shows these headers. A credential that is shown must be right, even where none is needed."""
+        token = credential_in(read) if self.keys_on else None
+        if token is None:
+            return Caller(self.quotas.account(ANONYMOUS, clock.now())) if self._anonymous else no_key()
+        digest = digest_of(token)
+        key = self.ring.find(digest, clock.wall_s())
+        if key is not None:
+            return Caller(self.quotas.account(key.tenant, clock.now()), key.id)
+        if self.verifier is None or token.count(b".") != 2:
+            return wrong_key()
+        found = self.verifier.identify(digest, token)
+        if isinstance(found, ApiError):
+            return found
+        return Caller(self.quotas.account(found.tenant, clock.now()), found.key)
+
+    def sees(self, caller: Caller, model: str) -> bool:
+        """Whether the caller may use, and hear of, the model."""
+        return not caller.account.tenant.models or self.quotas.tenants.allows(caller.tenant, model)
+
+    def admit(self, caller: Caller, request: Request, inbound: Inbound) -> ApiError | None:
+        """Let the request in as the caller's and set aside what it needs; or the 403, 404 or 429 to answer."""
+        account = caller.account
+        tenant = account.tenant
+        request.tenant, request.key, request.priority = tenant.name, caller.key, tenant.priority
+        if tenant.route is not None and request.route == DEFAULT_ROUTE:
+            request.route = tenant.route
+        error = self._check_model(caller, request.model) if account.tenant.models else None
+        if error is not None:
+            return error
+        prompt_tokens = output_tokens = 0
+        if account.tokens is not None:
+            prompt_tokens, output_tokens = self._cluster.estimate(request)
+        now = clock.now()
+        error = self.quotas.admit(now, account, request.id, prompt_tokens, output_tokens)
+        inbound.reply_lines += account.lines(now)
+        return error
+
+    def record(self, decision: Decision) -> None:
+        """A request is over."""
+        self.quotas.settle(decision)
+
+    def forget(self, request: str) -> None:
+        """A request is over without a record."""
+        self.quotas.forget(request)
+
+    def _check_model(self, caller: Caller, model: str) -> ApiError | None:
+        """An error names the asked model and those that the tenant may use, never another's."""
+        if model and not self.sees(caller, model):
+            return model_not_allowed(model)
+        served = self._cluster.models()
+        if model in served:
+            return None
+        known = [name for name in served if self.sees(caller, name)]
+        if model:
+            return errors.unknown_model(model, known) if served else None
+        return None if len(served) == 1 and known else errors.model_required(known)
+
+
+def no_key() -> ApiError:
+    """401: nothing was shown."""
+    return ApiError(
+        401,
+        "invalid_request_error",
+        "missing_api_key",
+        "An API key is needed. Send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.",
+    )
+
+
+def wrong_key() -> ApiError:
+    """401, the same for wrong, expired and revoked keys; it repeats nothing of what was sent."""
+    return ApiError(401, "invalid_request_error", "invalid_api_key", "The API key is not valid.")
+
+
+def model_not_allowed(model: str) -> ApiError:
+    """403 that names the asked model alone."""
+    return ApiError(
+        403,
+        "invalid_request_error",
+        "model_not_allowed",
+        f"This API key may not use the model {model[:200]!r}.",
+        "model",
+    )
