@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.request import Request
+from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies, price
 from isochrone.scheduling.policies.equal_cost import EqualCost
 from isochrone.scheduling.price import MATRIX_FIELDS, Ask, column
@@ -43,16 +44,24 @@ def test_loop_and_matrix_agree(ask: Ask, count: int, seed: int, later: int) -> N
         np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)
 
 
-@given(asks, st.integers(1, 9), st.integers(0, 10_000), st.integers(0, 3 * SECOND))
+PARTS_OF_THE_PRICE = [frozenset(), frozenset({"imposed"}), frozenset({"slowness", "error-price"})]
+
+
+@given(asks, st.integers(1, 9), st.integers(0, 10_000), st.integers(0, 3 * SECOND), st.sampled_from(PARTS_OF_THE_PRICE))
 @pytest.mark.parametrize("warm", [True, False])
-def test_terms_sum_to_the_price(warm: bool, ask: Ask, count: int, seed: int, later: int) -> None:
-    pool = make_pool(count, seed, warm=warm)
+def test_terms_sum_to_the_price(
+    warm: bool, ask: Ask, count: int, seed: int, later: int, without: frozenset[str]
+) -> None:
+    pool = make_pool(
+        count, seed, Settings(without=without, money_price_s=random.Random(seed).choice([0, 60.0])), warm=warm
+    )
     ask, now = with_hits(ask, count, seed), SECOND + later
     policy = EqualCost(random.Random(0))
     prices = policy.prices(ask, _request(), pool, now)
     for position, (row, cost) in enumerate(zip(pool.rows, prices, strict=True)):
         terms = policy.terms(ask, row, position, cost, now)
         assert sum(terms.values()) == pytest.approx(cost, rel=1e-6, abs=1e-9)
+        assert min(terms.values()) >= -1e-9 * max(1.0, cost)
 
 
 @given(asks, st.integers(1, 9), st.integers(0, 10_000))

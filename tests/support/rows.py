@@ -7,9 +7,10 @@ from isochrone.instances.table import Instance, InstanceTable
 from isochrone.nouns.instance import InstanceSpec, Snapshot
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling.adjust import adjusted, is_special
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import derive
+from isochrone.scheduling.price import Row, derive
 
 MODEL = "m"
 
@@ -40,7 +41,13 @@ def make_pool(
     table, pool = InstanceTable(), Pool(MODEL)
     number = 0
     for index in range(count):
-        instance = table.add(InstanceSpec(id=f"i{index}", url="http://x", weight=chance.choice([1.0, 1.0, 0.5, 2.0])))
+        spec = InstanceSpec(
+            id=f"i{index}",
+            url="http://x",
+            weight=chance.choice([1.0, 1.0, 0.5, 2.0]),
+            cost_per_hour=chance.choice([None, 2.0, 10.0]),
+        )
+        instance = table.add(spec)
         instance.models = {MODEL: 32_768}
         make_ready(instance, settings)
         instance.level.observe(chance.uniform(-0.3, 0.8), 1.0)
@@ -56,9 +63,18 @@ def make_pool(
         if chance.random() < 0.5:
             usage = chance.choice([0.2, 0.96, 0.99])
             instance.observe(Snapshot(engine="vllm", kv_usage_ratio=usage, kv_capacity_tokens=100_000), now)
+        if chance.random() < 0.3:
+            instance.failure_rate.observe(True, now)
+        if chance.random() < 0.2:
+            instance.starts_at = now - 10 * SECOND
         pool.known.append(instance)
     lengths = OutputLengths()
-    pool.rebuild(now, lambda instance, at: derive(instance, settings, lengths, at), settings.samples_warm)
+
+    def row(instance: Instance, at: Instant) -> Row:
+        plain = derive(instance, settings, lengths, at)
+        return adjusted(plain, instance, settings, at) if is_special(instance, settings) else plain
+
+    pool.rebuild(now, row, settings.samples_warm)
     pool.warm = warm
     return pool
 

@@ -2,6 +2,7 @@
 
 from isochrone.cluster.placement import pump
 from isochrone.cluster.world import World
+from isochrone.instances.failures import FailureRate
 from isochrone.instances.lifecycle import Life
 from isochrone.instances.table import Instance, card_lengths
 from isochrone.nouns.commands import Abort
@@ -102,7 +103,15 @@ def probed(world: World, now: Instant, event: Probed) -> None:
         event.verdict is Verdict.OK, world.settings, alive, refused=event.verdict is Verdict.REFUSED
     )
     if changed is not None:
+        if changed is State.READY:
+            _start_slowly(world, now, instance)
         _state_changed(world, now, instance)
+
+
+def _start_slowly(world: World, now: Instant, instance: Instance) -> None:
+    """An instance that has never had a request and joins others that have had some takes its share step by step."""
+    if instance.admitted == 0 and any(member.admitted for pool in world.pools_of(instance) for member in pool.members):
+        instance.starts_at = now
 
 
 def configured(world: World, now: Instant, event: Configured) -> None:
@@ -118,6 +127,7 @@ def _begin_again(world: World, now: Instant, instance: Instance) -> None:
     if instance.life.state is not State.DRAINING:
         instance.life = Life()
         instance.life.probed(True, world.settings)
+        instance.failure_rate = FailureRate()
         _state_changed(world, now, instance)
 
 

@@ -94,7 +94,7 @@ def refresh(world: World, now: Instant, pool: ModelPool) -> None:
 def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
     """Cached prompt tokens of the request by position; None where no member holds any."""
     request = flow.request
-    if not request.blocks:
+    if not request.blocks or not world.looks_at_prefixes:
         return None
     tokens_per_byte = flow.ask.prompt_tokens / request.hashed_bytes
     most = flow.ask.prompt_tokens - 1  # the last token is always computed
@@ -237,8 +237,8 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
         ask=ask,
         since=now,
         arrived_at=decision.arrived_at,
-        key=order_key(decision.arrived_at, flow.request.priority, least_s),
-        shed_at=shed_at(flow.slo, decision.arrived_at, least_s) if pool.warm else None,
+        key=order_key(decision.arrived_at, flow.request.priority, least_s if world.orders_by_work else 0.0),
+        shed_at=shed_at(flow.slo, decision.arrived_at, least_s) if pool.warm and ask.sheddable else None,
         barred=_barred(flow),
         first_block=flow.request.blocks[0] if flow.request.blocks else None,
     )

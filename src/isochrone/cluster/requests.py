@@ -9,7 +9,7 @@ from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Arrived, ClientLeft
 from isochrone.nouns.instant import Instant
-from isochrone.nouns.request import Request
+from isochrone.nouns.request import Request, Slo
 from isochrone.scheduling.admission import slo_of, too_long
 from isochrone.scheduling.price import Ask
 
@@ -44,12 +44,12 @@ def arrived(world: World, now: Instant, event: Arrived) -> None:
         return
     output = 0.0
     if request.generates:
-        output = world.lengths.mean(model, request.route, request.max_tokens) * request.choices
+        output = world.expected.mean(model, request.route, request.max_tokens) * request.choices
         decision.output_tokens_estimate = output
     slo = slo_of(request, world.settings)
     ask = Ask(prompt_tokens=prompt_tokens, output_tokens=output)
-    if slo is not None and slo.ttft_s is not None:
-        ask.sheddable, ask.ttft_slo_s = slo.sheddable, slo.ttft_s
+    if slo is not None:
+        _set_objective(world, ask, slo)
     flow = Flow(
         request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=event.relay, epoch=event.epoch
     )  # fmt: skip
@@ -73,6 +73,13 @@ def client_left(world: World, now: Instant, event: ClientLeft) -> None:
         return
     release(world, flow)
     finish(world, now, flow, "client_left", CLIENT_CLOSED)
+
+
+def _set_objective(world: World, ask: Ask, slo: Slo) -> None:
+    if slo.ttft_s is not None:
+        ask.sheddable, ask.ttft_slo_s = slo.sheddable and world.sheds, slo.ttft_s
+    if slo.tpot_s is not None and world.settings.cap_ratio is not None:
+        ask.step_s_max = world.settings.cap_ratio * slo.tpot_s
 
 
 def estimate(world: World, request: Request) -> tuple[int, int]:

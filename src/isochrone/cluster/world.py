@@ -17,8 +17,10 @@ from isochrone.nouns.request import PromptSize, Request, Slo
 from isochrone.nouns.settings import Settings
 from isochrone.observe.series import Series
 from isochrone.scheduling import policies
+from isochrone.scheduling.adjust import adjusted, is_special
 from isochrone.scheduling.admission import RetryBudget
 from isochrone.scheduling.lengths import OutputLengths
+from isochrone.scheduling.parts import effective
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, derive
 from isochrone.scheduling.queue import HeldQueue
@@ -74,6 +76,8 @@ class World:
         self.held_count = 0
         self.index = PrefixIndex()
         self.lengths = OutputLengths()
+        self.expected = self.lengths
+        """What forecasts use: the learnt lengths, or a prior that never learns where these were left out."""
         self.prompt_tokens = PromptTokens()
         self.series = Series()
         self.budget = RetryBudget()
@@ -84,7 +88,11 @@ class World:
 
     def configure(self, settings: Settings) -> None:
         """New settings: policies are made anew, what was learnt stays."""
-        self.settings = settings
+        self.settings = settings = effective(settings)
+        self.expected = OutputLengths() if "lengths" in settings.without else self.lengths
+        self.sheds = "shed" not in settings.without
+        self.orders_by_work = "order" not in settings.without
+        self.looks_at_prefixes = "prefix" not in settings.without
         self.policy = policies.make(settings.policy, self.chance)
         self.shadow = policies.make(settings.shadow, self.chance) if settings.shadow else None
         both = (self.policy,) if self.shadow is None else (self.policy, self.shadow)
@@ -93,7 +101,10 @@ class World:
         self.limits = Limits(settings.connect_s, settings.first_token_s, settings.gap_s, settings.whole_s)
 
     def derive(self, instance: Instance, now: Instant) -> Row:
-        return derive(instance, self.settings, self.lengths, now)
+        """The instance's row as of now."""
+        settings = self.settings
+        row = derive(instance, settings, self.expected, now)
+        return adjusted(row, instance, settings, now) if is_special(instance, settings) else row
 
     def rebuild_pools(self, instance: Instance, now: Instant) -> None:
         """The instance's state, weight or class changed: its pools' members may be others now."""

@@ -7,6 +7,7 @@ which u are not cached on the instance, and o expected output tokens:
     over  = (a + k*K + b*B) / (chunk - B)      what the others' decoding costs for each prefilled token
     w     = u*(b + over) + q*u*(n - u/2)       own prefill work
     price = (Q + f*(w*(1 + W + w_f + ext) + o*(step + B*(b + k*n)))) / weight + kv
+            (with the rarer terms of `scheduling/adjust.py`: error, money)
 
 Q: pending prefill, in seconds, with the progress of the head taken off. f = exp(level): how slow the instance is
 against its class, 1 within what noise and misfit explain. W: requests waiting there, each delayed by w. w_f: a pool
@@ -96,9 +97,16 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     spare_tokens: int
     """Tokens of a step's budget left for prefill."""
     chunk_s: float
-    """Time that one full chunk of prefill takes here now."""
+    """Time that one full chunk of prefill takes here now; less while the instance is new."""
     mean_request_s: float
     """Moving average of whole requests on this instance."""
+    # What few rows have (`scheduling/adjust.py`); the numbers above hold it already.
+    tries: float = 1.0
+    """How often a request is expected to be sent until an attempt here succeeds; part of `factor`."""
+    money: float = 0.0
+    """Seconds that a second of the card is worth in money; part of `plain`, `sheddable` and `crowd_s`."""
+    imposes: bool = True
+    """False: delays of others were left out of the price."""
 
     @property
     def idle(self) -> bool:
@@ -295,25 +303,35 @@ def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, fl
 
 def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:
     """The price of one row taken apart; the terms sum to the price. Not on the hot path."""
-    n = ask.prompt_tokens
+    n, factor = ask.prompt_tokens, row.factor / row.tries
     u = n - (ask.hits[position] if ask.hits is not None else 0)
-    work = row.factor * u * (row.token_s + row.pair_s * (n - 0.5 * u))
+    work = factor * u * (row.token_s + row.pair_s * (n - 0.5 * u))
+    output = factor * ask.output_tokens
+    waiting = row.waiting if row.imposes else 0
+    batch = row.batch if row.imposes else 0
     if ask.sheddable:
-        decoding = IMPOSED_SHEDDABLE * row.batch + ask.ttft_slo_s * row.slack_per_s
-        pool = row.sheddable - 1.0 - row.waiting - IMPOSED_SHEDDABLE * row.batch
+        decoding = IMPOSED_SHEDDABLE * batch + ask.ttft_slo_s * row.slack_per_s
+        later = row.sheddable - row.money - 1.0 - waiting - IMPOSED_SHEDDABLE * batch
     else:
-        decoding = IMPOSED_PLAIN * row.batch
-        pool = row.plain - 1.0 - row.waiting - IMPOSED_PLAIN * row.batch
-    return {
+        decoding = IMPOSED_PLAIN * batch
+        later = row.plain - row.money - 1.0 - waiting - IMPOSED_PLAIN * batch
+    share_s = row.step_s / (row.batch + 1)
+    terms = {
         "pending_prefill": row.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9,
         "own_prefill": work,
-        "own_decode": row.factor * ask.output_tokens * row.step_s,
-        "imposed_on_steps": row.factor * ask.output_tokens * (row.crowd_s - row.step_s + row.crowd_kv_s * n),
-        "imposed_on_waiting": work * row.waiting,
+        "own_decode": output * row.step_s,
+        "imposed_on_steps": output * (row.crowd_s - row.money * share_s - row.step_s + row.crowd_kv_s * n),
+        "imposed_on_waiting": work * waiting,
         "imposed_on_decoding": work * decoding,
-        "imposed_on_later": work * pool,
+        "imposed_on_later": work * later,
         "kv_pressure": row.kv_price_s,
     }
+    if row.money:
+        terms["money"] = row.money * (work + output * share_s)
+    if row.tries != 1.0:
+        fixed = terms["pending_prefill"] + terms["kv_pressure"]
+        terms["doing_it_again"] = (row.tries - 1.0) * (sum(terms.values()) - fixed)
+    return terms
 
 
 def cold_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:

@@ -1,0 +1,94 @@
+"""What few rows have: terms of the price that are zero for most instances, and parts that were left out.
+
+`price.derive` makes the row that nearly every instance has. Where an instance has failed lately, costs money that
+counts, has just joined or is kept for somebody, or where `Settings.without` leaves parts out, the row is adjusted here;
+everybody else pays one look for it.
+
+    error       own terms times the expected number of tries, 1 / (1 - share of failed attempts)
+    money       own seconds on the card (w, and a decode step's share o*step/(B + 1)) times what a second of it is worth
+    slow start  allowed pending prefill times the share of the ramp that has passed
+"""
+
+import msgspec
+
+from isochrone.instances.table import Instance
+from isochrone.nouns.instant import Instant, seconds
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling.price import IMPOSED_PLAIN, IMPOSED_SHEDDABLE, Row
+
+RAMP_MIN = 0.25
+"""Share of the allowed pending prefill that a new instance begins with: one chunk of four."""
+SECONDS_PER_HOUR = 3600.0
+
+
+def is_special(instance: Instance, settings: Settings) -> bool:
+    """Whether the instance's row needs adjusting."""
+    return bool(
+        instance.failure_rate.rate
+        or instance.starts_at is not None
+        or instance.reserved_for is not None
+        or (settings.money_price_s and instance.spec.cost_per_hour)
+        or settings.without
+    )
+
+
+def adjusted(row: Row, instance: Instance, settings: Settings, now: Instant) -> Row:
+    """The row with what is special about its instance."""
+    without = settings.without
+    if "slowness" in without and row.level_factor != 1.0:
+        row = _at_level_one(row)
+    if "imposed" in without:
+        row = _nothing_imposed(row)
+    if instance.failure_rate.rate and "error-price" not in without:
+        tries = instance.failure_rate.tries(now)
+        row = msgspec.structs.replace(row, factor=row.factor * tries, tries=tries)
+    if settings.money_price_s and instance.spec.cost_per_hour:
+        row = _with_money(row, settings.money_price_s * instance.spec.cost_per_hour / SECONDS_PER_HOUR)
+    if instance.starts_at is not None and "slow-start" not in without:
+        row = msgspec.structs.replace(row, chunk_s=row.chunk_s * ramp(instance, settings, now))
+    if instance.reserved_for is not None:
+        row = msgspec.structs.replace(row, has_slot=False, has_room=False)
+    return row
+
+
+def ramp(instance: Instance, settings: Settings, now: Instant) -> float:
+    """How much of the usual pending prefill a new instance may be given; over when it reaches 1."""
+    assert instance.starts_at is not None
+    if settings.slow_start_s <= 0.0:
+        instance.starts_at = None
+        return 1.0
+    share = seconds(now - instance.starts_at) / settings.slow_start_s
+    if share >= 1.0:
+        instance.starts_at = None
+        return 1.0
+    return RAMP_MIN + (1.0 - RAMP_MIN) * share
+
+
+def _with_money(row: Row, worth: float) -> Row:
+    """`worth`: seconds that one second of the card is worth in money."""
+    return msgspec.structs.replace(
+        row,
+        money=worth,
+        plain=row.plain + worth,
+        sheddable=row.sheddable + worth,
+        crowd_s=row.crowd_s + worth * row.step_s / (row.batch + 1),
+    )
+
+
+def _nothing_imposed(row: Row) -> Row:
+    """Only own terms, and the price of work."""
+    return msgspec.structs.replace(
+        row,
+        imposes=False,
+        plain=row.plain - row.waiting - IMPOSED_PLAIN * row.batch,
+        sheddable=row.sheddable - row.waiting - IMPOSED_SHEDDABLE * row.batch,
+        slack_per_s=0.0,
+        crowd_s=row.step_s,
+        crowd_kv_s=0.0,
+    )
+
+
+def _at_level_one(row: Row) -> Row:
+    return msgspec.structs.replace(
+        row, factor=row.share, level_factor=1.0, chunk_s=row.chunk_s / row.level_factor
+    )  # fmt: skip
