@@ -8,8 +8,8 @@ same answer only where nothing but the tokens before it decides the next token.
 | `EXACT` | greedy: `temperature` is 0 |
 | `FRESH` | sampling: the rest is a new sample from the same distribution. A `seed` does not help: engines start its \
 generator anew with each request |
-| `REFUSED` | the engine's state is more than the tokens: several choices, tools and grammars, penalties and `min_tokens` \
-(they count output tokens only), logprobs, beams; and every field that is not known here |
+| `REFUSED` | the engine's state is more than the tokens: several choices, tools and grammars, penalties and \
+`min_tokens` (they count output tokens only), logprobs, beams; and every field that is not known here |
 
 `docs/concepts/resume.md` is the same for operators. Costs about 3 us a streamed request.
 """
@@ -38,7 +38,6 @@ SETTLED = frozenset({
     "store", "service_tier", "chat_template", "chat_template_kwargs", "add_generation_prompt", "add_special_tokens",
     "continue_final_message", "documents", "reasoning_effort", "include_reasoning", "parallel_tool_calls",
     "session_id", "prompt_cache_key", "safety_identifier", "request_id", "return_tokens_as_token_ids",
-    "return_token_ids",
 })  # fmt: skip
 """Fields whose effect is in the prompt's ids already, that are set anew, or that say nothing about the answer."""
 
@@ -80,8 +79,6 @@ class Contract(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Text that the engine holds back while more may follow: a stop string may have begun in it."""
     wants_usage: bool = False
     """The client asked for the usage event."""
-    wants_ids: bool = False
-    """The client asked for token ids itself: they are not cut out."""
 
 
 _fields = Decoder(dict[str, Raw]).decode
@@ -115,9 +112,8 @@ def _read(route: Route, scan: Scan, fields: dict[str, Raw]) -> Contract:
             params.append(b"%b:%b" % (msgspec.json.encode(key), raw))
         elif key not in SETTLED and not _is_harmless(key, raw):
             return refused(f"the request has {key[:64]!r}")
-    asked = _value(fields, "return_token_ids")
-    if asked is not True and "return_token_ids" in fields:
-        return refused("the request forbids token ids")
+    if "return_token_ids" in fields:
+        return refused("the request names 'return_token_ids' itself")
     options = options_of(scan)
     if options.continuous_usage_stats:
         return refused("usage in each event")
@@ -136,7 +132,6 @@ def _read(route: Route, scan: Scan, fields: dict[str, Raw]) -> Contract:
         stop=stops,
         held_chars=max(map(len, stops)) - 1 if holds else 0,
         wants_usage=options.include_usage is True,
-        wants_ids=asked is True,
     )
 
 

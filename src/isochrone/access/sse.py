@@ -113,7 +113,7 @@ class StreamMeter:
         if event.startswith(b"data: {") and event.endswith(PLAIN_ENDS) and b'"delta":{"role":"' not in event:
             self.output_tokens += 1
             return event
-        name, data = _fields(event)
+        name, data = fields_of(event)
         if name == b"content_block_delta" or name.endswith(b".delta"):
             self.output_tokens += 1
         elif data == b"[DONE]":
@@ -190,7 +190,7 @@ def _event_ends(data: bytes | bytearray, seen: int) -> list[int]:
     return ends
 
 
-def _fields(event: bytes) -> tuple[bytes, bytes]:
+def fields_of(event: bytes) -> tuple[bytes, bytes]:
     """Name and data of an event, each empty where it has none. Comments and other fields are skipped."""
     name = b""
     data = []

@@ -42,25 +42,25 @@ def count(ids: bytes) -> int:
 class Transcript:
     """Grows by one text and its ids an event. Cheap to write (it stays JSON), read only when an instance is lost."""
 
-    __slots__ = ("_base", "_held_chars", "_stops", "log")
+    __slots__ = ("_held_chars", "_stops", "base", "log")
 
     def __init__(self, stops: tuple[str, ...] = (), held_chars: int = 0) -> None:
         """`held_chars`: what the engine always holds back while more may follow."""
         self._stops = stops
         self._held_chars = held_chars
-        self._base = Point("", b"", "")
+        self.base = Point("", b"", "")
         self.log = bytearray()
         """Since the base, for each event: text as inside a JSON string, newline, ids joined by commas, newline."""
 
     @property
     def kept_bytes(self) -> int:
         """About as much memory as it takes."""
-        base = self._base
+        base = self.base
         return len(self.log) + len(base.text) + len(base.ids) + len(base.tail)
 
     def tokens(self) -> int:
         """Ids so far."""
-        return self._base.tokens + sum(map(count, self.log.split(b"\n")[1::2]))
+        return self.base.tokens + sum(map(count, self.log.split(b"\n")[1::2]))
 
     def point(self, exact: bool) -> Point | None:
         """The latest resume point; None where there is none that can be used.
@@ -68,7 +68,7 @@ class Transcript:
         `exact`: the next instance says the same again, so a tail can be cut. Else the point must be where the client
         is.
         """
-        base = self._base
+        base = self.base
         texts, ids = self._events()
         ends = [len(base.text)]
         for text in texts:
@@ -90,7 +90,7 @@ class Transcript:
 
     def begin_at(self, point: Point) -> None:
         """What comes from now on follows this point."""
-        self._base = point
+        self.base = point
         self.log.clear()
 
     def _events(self) -> tuple[list[str], list[bytes]]:

@@ -1,0 +1,375 @@
+"""A stream that can change its instance: SSE events in, the client's bytes out. No I/O, no clock.
+
+While all goes well this is a `StreamMeter` that cuts out the token ids that we asked for and notes them beside the text
+(under 2 us an event). When the instance is lost, `turn` goes back to the last resume point (`access/transcript.py`) and
+`body` is the request for the rest, to `/v1/completions`. What comes back is fed in like before, and leaves in the
+client's dialect: one id, one created and model, the role once, no text twice and none missing, usage counted once.
+
+It may turn more than once. `refusal` says why it cannot; then the stream ends with an error that says so.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.json import Decoder
+
+from isochrone.access import dialect
+from isochrone.access.chunks import given
+from isochrone.access.contract import Contract, Promise
+from isochrone.access.dialect import (
+    DONE,
+    END,
+    LAST_FIELD_END,
+    NO_IDS,
+    envelope_of,
+    inside,
+    token_event,
+    usage_event,
+    without_ids,
+)
+from isochrone.access.sse import StreamMeter, fields_of
+from isochrone.access.transcript import Point, Transcript, count
+from isochrone.access.usage import CachedTokens, UsageFields
+
+PROMPT_IDS_BYTES_MAX = 256 * 1024
+"""Longest list of prompt ids, as JSON, that is kept; a longer one is asked for again at `/tokenize` when needed."""
+PROMPT_IDS = b'"prompt_token_ids":['
+BROKEN_REASONS = ("abort", "error")
+"""Finish reasons that mean: the engine gave up."""
+ONLY_IDS = b'"delta":{}'
+"""Where an engine's parser swallows a token, vLLM sends an event without text, because ids were asked for."""
+NEVER = b"\0"
+"""No event begins with it: stands for the start of events until it is known."""
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One choice of an event, in either dialect."""
+
+    text: str | None = None
+    delta: dict[str, Any] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: Raw | UnsetType = UNSET
+    finish_reason: str | None = None
+    stop_reason: Raw | UnsetType = UNSET
+
+    @property
+    def ids(self) -> bytes:
+        return b",".join(b"%d" % one for one in self.token_ids or ())
+
+    @property
+    def said(self) -> str:
+        return self.text or (self.delta or {}).get("content") or ""
+
+
+class Event(msgspec.Struct, gc=False):
+    """The data of an event, as far as it matters here."""
+
+    choices: list[Choice] | UnsetType | None = UNSET
+    prompt_token_ids: Raw | UnsetType = UNSET
+    usage: dict[str, Any] | None = None
+    error: Raw | UnsetType = UNSET
+    object: str | None = None
+
+
+class Tokenized(msgspec.Struct, gc=False):
+    """The answer of `/tokenize`."""
+
+    tokens: list[int]
+
+
+_decode = Decoder(Event).decode
+_decode_tokenized = Decoder(Tokenized).decode
+
+
+class Splice(StreamMeter):
+    """One answer, whichever instances it comes from."""
+
+    __slots__ = (
+        "_after", "_base_tokens", "_contract", "_dialect", "_dropping", "_envelope", "_log", "_prompt_ids", "_start",
+        "_tail", "_transcript", "continued", "error_event", "prompt_tokens", "why_not",
+    )  # fmt: skip
+
+    def __init__(self, contract: Contract, cut_usage: bool) -> None:
+        super().__init__(cut_usage)
+        self._contract = contract
+        self.why_not = contract.why
+        """Why the stream can no longer be continued; empty while it can."""
+        self.continued = 0
+        """How often it has changed its instance."""
+        self.error_event = b""
+        """An error event of the instance, kept back because the stream may be continued."""
+        self.prompt_tokens = 0
+        self._dialect = dialect.CHAT if contract.chat else dialect.COMPLETIONS
+        self._after = self._dialect.after + b"["
+        self._envelope = b""
+        self._start = NEVER
+        self._prompt_ids = b""
+        self._dropping = False
+        self._transcript = Transcript(contract.stop, contract.held_chars)
+        self._log = self._transcript.log
+        self._base_tokens = 0
+        self._tail = ""
+
+    # What is kept.
+
+    @property
+    def kept_bytes(self) -> int:
+        """About as much memory as resuming takes."""
+        return self._transcript.kept_bytes + len(self._prompt_ids) + len(self._contract.params)
+
+    @property
+    def needs_body(self) -> bool:
+        """The prompt's ids are not kept: to continue, the request's body has to go to `/tokenize`."""
+        return not self.why_not and not self._prompt_ids
+
+    def give_up(self, why: str) -> None:
+        """Keep nothing more: the stream passes, and cannot be continued from here on."""
+        self.why_not = self.why_not or why
+        self._prompt_ids = b""
+        self._transcript = Transcript()
+        self._log = self._transcript.log
+
+    # The stream's own events.
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the body, return those to send on now."""
+        if self._dropping:
+            data = self._drop(data)
+        out = super().feed(data)
+        if len(self._pending) > PROMPT_IDS_BYTES_MAX and not self._envelope:
+            self._begin_to_drop()
+        return out
+
+    def _pass(self, event: bytes) -> bytes:
+        """The usual event, one token, is known by its bytes: its text ends with the first quote, or holds escaped
+        ones, which no field after it can be mistaken for."""
+        if event.startswith(self._start) and event.endswith(LAST_FIELD_END):
+            start = len(self._start)
+            at = event.find(b'"', start)
+            if not event.startswith(self._after, at):
+                at = event.find(self._after, start)
+                if b'","' in event[start:at]:
+                    at = -1
+            if at >= 0:
+                cut = at + len(self._after)
+                ids = event[cut : -len(LAST_FIELD_END)]
+                self.output_tokens += 1 if b"," not in ids else count(ids)
+                if not self.why_not:
+                    self._log += b"%b\n%b\n" % (event[start:at], ids)
+                return event[: cut - 1] + NO_IDS + END
+        if self.continued:
+            return self._rewrite(event)
+        return self._pass_other(event)
+
+    def _pass_other(self, event: bytes) -> bytes:
+        """First and last events, and all that are no plain token."""
+        if self.error_event:
+            return b""
+        if not self.why_not:
+            try:
+                seen = _seen(event)
+            except (msgspec.DecodeError, RecursionError):
+                return super()._pass(event)  # not ours to judge
+            if _is_broken(seen) and not self.refusal():
+                self.failed = True
+                self.error_event = event
+                return b""
+            self._note(event, seen)
+        if ONLY_IDS in event and b'"finish_reason":null' in event:
+            return b""
+        return super()._pass(without_ids(event))
+
+    def _note(self, event: bytes, seen: Event) -> None:
+        """Keep what a continuation needs of an event; give up where one is not possible."""
+        if not self._envelope and seen.choices:
+            self._envelope = envelope_of(event)
+            self._start = self._envelope + self._dialect.before if self._envelope else NEVER
+        for choice in seen.choices or ():
+            for prompt in (seen.prompt_token_ids, choice.prompt_token_ids):
+                if prompt is not UNSET and given(prompt):
+                    self._keep_prompt(bytes(prompt)[1:-1])
+            others = {key for key, value in (choice.delta or {}).items() if value} - {"role", "content"}
+            if others:
+                self.give_up(
+                    f"the answer has {', '.join(sorted(others))}, which the engine's parser is in the middle of"
+                )
+            elif choice.said and choice.token_ids is None:
+                self.give_up("the instance gives no token ids")
+            elif not self._envelope:
+                self.give_up("the instance's events have an unknown form")
+            elif choice.token_ids:
+                self._log += b"%b\n%b\n" % (inside(choice.said), choice.ids)
+
+    def _keep_prompt(self, ids: bytes) -> None:
+        if ids.strip():
+            self.prompt_tokens = count(ids)
+        if 0 < len(ids) <= PROMPT_IDS_BYTES_MAX:
+            self._prompt_ids = ids
+
+    # A prompt whose ids are too long to be kept, or even to be read as one event.
+
+    def _begin_to_drop(self) -> None:
+        at = self._pending.find(PROMPT_IDS) + len(PROMPT_IDS)
+        if at < len(PROMPT_IDS) or b"]" in self._pending[at:]:
+            return
+        self._dropping = True
+        self.prompt_tokens = 1 + self._pending.count(b",", at)
+        del self._pending[at:]
+
+    def _drop(self, data: bytes) -> bytes:
+        end = data.find(b"]")
+        self.prompt_tokens += data.count(b",", 0, end if end >= 0 else len(data))
+        if end < 0:
+            return b""
+        self._dropping = False
+        return data[end:]
+
+    # The instance is lost.
+
+    def refusal(self) -> str:
+        """Why the stream cannot be continued now; empty where it can."""
+        if self.why_not:
+            return self.why_not
+        if not self._envelope:
+            return "no event has come yet"
+        point = self._transcript.point(self._contract.promise is Promise.EXACT)
+        if point is None:
+            return "no resume point: the engine holds text back, or gave several tokens at once"
+        return "all its tokens are out" if self._left(point) == 0 else ""
+
+    def ending(self) -> bytes | None:
+        """What is missing where the answer itself is whole and only its last words are lost; else None."""
+        if self._finish_reason is None or self.why_not or not self._envelope:
+            return None
+        told = self._usage is not None
+        if self._usage is None:
+            if not self.prompt_tokens:
+                return None
+            self._usage = UsageFields(self.prompt_tokens, self._transcript.tokens())
+        self.whole = True
+        return (b"" if told else self._usage_event(self._usage)) + DONE
+
+    def turn(self) -> None:
+        """Go back to the last resume point; what is fed from here on is the answer to `body`."""
+        point = self._transcript.point(self._contract.promise is Promise.EXACT)
+        assert point is not None
+        self._transcript.begin_at(point)
+        self._tail = point.tail
+        self._base_tokens = self.output_tokens = point.tokens
+        self._pending.clear()
+        self._opaque = self._dropping = self.failed = False
+        self._start = NEVER
+        self.error_event = b""
+        self.continued += 1
+
+    def body(self) -> bytes | None:
+        """The request for the rest, or None where the prompt's ids have to be asked for first (`take_prompt`)."""
+        point = self._transcript.base
+        if not self._prompt_ids:
+            return None
+        left = self._left(point)
+        members = (
+            self._contract.params,
+            b'"prompt":[%b]' % b",".join(filter(None, (self._prompt_ids, point.ids))),
+            b'"max_tokens":%b' % (b"null" if left is None else b"%d" % left),
+            b'"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true',
+        )
+        return b"{%b}" % b",".join(filter(None, members))
+
+    def take_prompt(self, answer: bytes) -> bool:
+        """The answer of `/tokenize`. False: it cannot be read."""
+        try:
+            tokens = _decode_tokenized(answer).tokens
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        self._prompt_ids = b",".join(b"%d" % one for one in tokens)
+        self.prompt_tokens = len(tokens)
+        return bool(tokens)
+
+    def _left(self, point: Point) -> int | None:
+        """Tokens that may still come after a resume point; None: as many as the context has room for."""
+        most = self._contract.max_tokens
+        return None if most is None else max(0, most - point.tokens)
+
+    # Events of a continuation.
+
+    def _rewrite(self, event: bytes) -> bytes:
+        if self.failed:
+            return b""
+        name, data = fields_of(event)
+        if data == b"[DONE]":
+            self.whole = self._finish_reason is not None
+            return event if self.whole else b""
+        try:
+            seen = _decode(data) if data else Event()
+        except (msgspec.DecodeError, RecursionError):
+            self.failed = True
+            return b""
+        if name == b"error" or _is_broken(seen):
+            self.failed = True
+            return b""
+        out = [self._say(choice) for choice in seen.choices or ()]
+        if seen.usage is not None and not seen.choices:
+            out.append(self._account(seen.usage))
+        return b"".join(out)
+
+    def _say(self, choice: Choice) -> bytes:
+        """One token of the continuation, less what the client has."""
+        if self._finish_reason is not None:
+            return b""
+        text, finish = choice.said, choice.finish_reason
+        self.output_tokens += len(choice.token_ids or ())
+        if choice.token_ids:
+            self._log += b"%b\n%b\n" % (inside(text), choice.ids)
+        if self._tail:
+            same = min(len(text), len(self._tail))
+            if text[:same] != self._tail[:same] or (finish is not None and len(text) < len(self._tail)):
+                self.failed = True
+                self.give_up("the continuation says something else than what was delivered")
+                return b""
+            self._tail, text = self._tail[same:], text[same:]
+            if not text and finish is None:
+                return b""
+        self._finish_reason = finish
+        stop = None if choice.stop_reason is UNSET else choice.stop_reason
+        return token_event(self._envelope, self._dialect, text, finish, stop)
+
+    def _account(self, usage: dict[str, Any]) -> bytes:
+        """Usage of the whole answer: what was generated before stood in the continuation's prompt."""
+        prompt = (usage.get("prompt_tokens") or 0) - self._base_tokens
+        completion = (usage.get("completion_tokens") or 0) + self._base_tokens
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        details = None if cached is None else CachedTokens(min(cached, prompt))
+        self._usage = UsageFields(prompt, completion, details)
+        self.output_tokens = completion
+        return self._usage_event(self._usage)
+
+    def _usage_event(self, usage: UsageFields) -> bytes:
+        return usage_event(self._envelope, _plain(usage)) if self._contract.wants_usage else b""
+
+
+def _seen(event: bytes) -> Event:
+    """What an event says; nothing where it holds no JSON object."""
+    data = fields_of(event)[1]
+    return _decode(data) if data.startswith(b"{") else Event()
+
+
+def _is_broken(seen: Event) -> bool:
+    """The engine gave up: an error event, or a finish reason that says so."""
+    return (
+        given(seen.error)
+        or seen.object == "error"
+        or any(choice.finish_reason in BROKEN_REASONS for choice in seen.choices or ())
+    )
+
+
+def _plain(usage: UsageFields) -> dict[str, object]:
+    """As vLLM writes it."""
+    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    shown: dict[str, object] = {
+        "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
+    }  # fmt: skip
+    if usage.prompt_tokens_details is not None:
+        shown["prompt_tokens_details"] = {"cached_tokens": usage.prompt_tokens_details.cached_tokens}
+    return shown
