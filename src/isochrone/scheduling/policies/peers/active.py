@@ -3,17 +3,17 @@
 from bisect import bisect_left
 
 from isochrone.nouns.request import Request
-from isochrone.scheduling.policies.peers.routed import matched_tokens
+from isochrone.scheduling.policies.peers.routed import text_tokens
 from isochrone.scheduling.price import Ask
 
 
 class _Slot:
-    """One instance: how many prompts in flight use each block, and tokens in all."""
+    """One instance: each block in use with its users and its tokens, and tokens in all."""
 
     __slots__ = ("tokens", "users")
 
     def __init__(self) -> None:
-        self.users: dict[int, int] = {}
+        self.users: dict[int, tuple[int, int]] = {}
         self.tokens = 0
 
 
@@ -23,8 +23,8 @@ class ActivePrompts:
 
     def __init__(self) -> None:
         self._slots: dict[int, _Slot] = {}
-        self._entered: dict[str, tuple[int, tuple[int, ...]]] = {}
-        """Request -> slot, and tokens of each of its blocks and of the rest of its prompt."""
+        self._entered: dict[str, tuple[int, tuple[int, ...], int]] = {}
+        """Request -> slot, blocks, and tokens of the rest of its prompt."""
 
     def tokens(self, slot: int) -> int:
         """Prompt tokens in flight on the slot, shared ones once."""
@@ -38,34 +38,36 @@ class ActivePrompts:
             return 0
         users = held.users
         depth = bisect_left(request.blocks, True, key=lambda block: block not in users)
-        return matched_tokens(ask, request, depth)
+        return text_tokens(ask, request, depth)
 
     def enter(self, ask: Ask, request: Request, slot: int) -> None:
         """The request goes to the slot."""
         self.leave(request)
         held = self._slots.setdefault(slot, _Slot())
-        ends = [0, *(matched_tokens(ask, request, depth) for depth in range(1, len(request.blocks) + 1))]
-        tokens = tuple(end - start for start, end in zip(ends, [*ends[1:], ask.prompt_tokens], strict=True))
-        for block, size in zip(request.blocks, tokens, strict=False):
-            users = held.users.get(block, 0)
-            held.users[block] = users + 1
-            if not users:
+        end = 0
+        for depth, block in enumerate(request.blocks, 1):
+            start, end = end, text_tokens(ask, request, depth)
+            count, size = held.users.get(block, (0, end - start))
+            held.users[block] = (count + 1, size)
+            if not count:
                 held.tokens += size
-        held.tokens += tokens[-1]
-        self._entered[request.id] = (slot, tokens)
+        held.tokens += ask.prompt_tokens - end
+        self._entered[request.id] = (slot, request.blocks, ask.prompt_tokens - end)
 
     def leave(self, request: Request) -> None:
         """The request is over, wherever it was; nothing if it never entered."""
-        slot, tokens = self._entered.pop(request.id, (-1, ()))
+        slot, blocks, rest = self._entered.pop(request.id, (-1, (), 0))
         held = self._slots.get(slot)
         if held is None:
             return
-        for block, size in zip(request.blocks, tokens, strict=False):
-            held.users[block] -= 1
-            if not held.users[block]:
+        for block in blocks:
+            count, size = held.users[block]
+            if count > 1:
+                held.users[block] = (count - 1, size)
+            else:
                 del held.users[block]
                 held.tokens -= size
-        held.tokens -= tokens[-1]
+        held.tokens -= rest
 
     def remove(self, slot: int) -> None:
         """The slot is free for another instance."""

@@ -18,11 +18,14 @@ OWNERS_SLACK = 4096
 """Owners of forgotten blocks, in blocks, that may pile up beyond as many as there are entries before they go."""
 
 
+def text_tokens(ask: Ask, request: Request, depth: int) -> int:
+    """Tokens in the first `depth` blocks of the prompt."""
+    return block_end(depth - 1) * ask.prompt_tokens // request.hashed_bytes if depth else 0
+
+
 def matched_tokens(ask: Ask, request: Request, depth: int) -> int:
-    """Tokens in the first `depth` blocks of the prompt; its last token is always computed."""
-    if depth == 0:
-        return 0
-    return min(ask.prompt_tokens - 1, block_end(depth - 1) * ask.prompt_tokens // request.hashed_bytes)
+    """Tokens that need no prefill where the first `depth` blocks are cached: the last one always does."""
+    return min(ask.prompt_tokens - 1, text_tokens(ask, request, depth))
 
 
 class RoutedText:
