@@ -1,6 +1,6 @@
 """Events of attempts: accepted, first token, progress, end. Late news of an unknown attempt is ignored."""
 
-from isochrone.cluster import learning
+from isochrone.cluster import learning, sharing
 from isochrone.cluster.endings import finish
 from isochrone.cluster.placement import place, pump
 from isochrone.cluster.requests import CLIENT_CLOSED
@@ -99,6 +99,8 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
         instance.ledger.prefilled_tokens += flight.uncached_tokens
         instance.ledger.prefilled_pairs += flight.pairs
     learning.attempt_ended(world, now, flow, flight, instance, event)
+    if flow.charged:
+        sharing.settled(flow, flight, outcome, flow.decision.output_tokens or event.output_tokens)
     instance.ledger.leave(flight, now)
     for policy in world.listeners:
         policy.ended(flow.request, instance, flow.decision.output_tokens or event.output_tokens, now)

@@ -1,5 +1,6 @@
 """How requests end: each exactly once, with a record."""
 
+from isochrone.cluster import sharing
 from isochrone.cluster.world import Flow, World
 from isochrone.nouns.commands import Record, Refuse
 from isochrone.nouns.errors import ApiError
@@ -19,6 +20,8 @@ def finish(world: World, now: Instant, flow: Flow, outcome: str, status: int, re
     decision.ended_at = now
     decision.outcome, decision.status, decision.reason = outcome, status, reason
     del world.flows[flow.request.id]
+    if flow.counted:
+        sharing.left(flow)
     if flow.ordinal:
         _count(world, now, flow)
     world.out.append(Record(decision))

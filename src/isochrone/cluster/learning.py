@@ -66,7 +66,7 @@ def _learn(world: World, now: Instant, instance: Instance, x: Regressor, elapsed
     if residual is not None:
         excess = residual + level.value
         lasting_changed = slowness.observe(excess, level)
-        if slowness.slow(level):
+        if world.any_slow and slowness.slow(level):
             forgive(excess, level, quiet_ns)
         level.observe(residual, LEVEL_GAIN)
         if lasting_changed:
@@ -79,6 +79,7 @@ def _judge(world: World, alike: list[Instance]) -> None:
     if judge([(one.slowness, one.level) for one in alike]):
         for one in alike:
             world.touch(one)
+        world.any_slow = any(one.slowness.slow(one.level) for one in world.table.by_id.values())
 
 
 def attempt_ended(

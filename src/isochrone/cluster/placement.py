@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isochrone.cluster import large, sharing
 from isochrone.cluster.endings import refuse
 from isochrone.cluster.evidence import evidence, spread
 from isochrone.cluster.world import RETRY_AFTER_S, Flow, ModelPool, World
 from isochrone.instances.ledger import Flight
+from isochrone.instances.slowness import wants_probe
 from isochrone.kv.hashing import block_end
 from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch
@@ -18,11 +20,14 @@ from isochrone.scheduling.admission import shed_at
 from isochrone.scheduling.binding import is_open, next_held, second_best
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
+from isochrone.scheduling.policies.base import NEVER
 from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s
 from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
 """While requests are held: pending prefill runs down between events, so the queue is looked at this often."""
+PROBE_OUTPUT_TOKENS = 16
+"""A probe should say enough for its steps to be timed."""
 SPREAD_EVERY = 16
 """One decision in so many has its spread of forecasts measured."""
 
@@ -51,6 +56,15 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
     prices = world.policy.prices(ask, flow.request, pool, now)
     if flow.tried or pool.mixed_contexts:
         prices = without(prices, pool, _barred(flow))
+    if ask.prompt_tokens >= pool.large_from and late_binding(world, pool):
+        with_room = large.narrowed(world, flow, prices)
+        if with_room is None:
+            return None
+        prices = with_room
+    if world.any_slow and world.policy.priced_by_queue:
+        probe = _probe(world, now, flow, prices)
+        if probe is not None:
+            return probe, prices
     position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
     if position is None or not late_binding(world, pool) or is_open(ask, pool.rows[position], now, world.settings):
         return None if position is None else (position, prices)
@@ -58,6 +72,19 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
         return _next_best(world, now, flow, position, prices)
     other = second_best(ask, pool.rows, prices, position, now, world.settings)
     return None if other is None else (other, prices)
+
+
+def _probe(world: World, now: Instant, flow: Flow, prices: Priced) -> int | None:
+    """A slow instance without traffic that a small request should go to, so that it can show that it has recovered."""
+    ask, pool = flow.ask, flow.pool
+    if flow.ordinal or ask.output_tokens < PROBE_OUTPUT_TOKENS:
+        return None
+    for position, row in enumerate(pool.rows):
+        if row.level_factor > 1.0 and row.idle and row.has_room and prices[position] < NEVER:
+            uncached = ask.prompt_tokens - (int(ask.hits[position]) if ask.hits is not None else 0)
+            if wants_probe(pool.members[position].last_dispatch_at, uncached, now):
+                return position
+    return None
 
 
 def late_binding(world: World, pool: ModelPool) -> bool:
@@ -140,11 +167,14 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     )
     flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
     ledger.enter(flight, now)
+    if flow.counted:
+        sharing.bound(flow, flight)
     if flow.ordinal == 1:
         world.budget.dispatched_tokens += ask.prompt_tokens
     if flight.tpot_slo_s is not None and instance.slack_at < 0:
         instance.slack_at = 0
     instance.admitted += 1
+    instance.last_dispatch_at = now
     flow.flight, flow.instance = flight, instance
     world.flights[flight.attempt] = flow
     world.policy.chosen(ask, request, pool, position, now)
@@ -169,7 +199,7 @@ def pump(world: World, now: Instant, pool: ModelPool) -> None:
             return
         refresh(world, now, pool)
         if late_binding(world, pool):
-            choice = _next_held(world, now, pool)
+            choice = (large.next_large(world, now, pool) if pool.apart else None) or _next_held(world, now, pool)
             if choice is None:
                 return
             held, position, prices = choice
@@ -191,8 +221,17 @@ def _next_held(world: World, now: Instant, pool: ModelPool) -> Choice | None:
     """The held request to send next, and where."""
     policy, queue, settings = world.policy, pool.queue, world.settings
     if policy.priced_by_queue:
-        return queue.best(pool, now, settings)
-    return next_held(queue, pool, policy, lambda held: world.flows[held.request].request, now, settings, world.chance)
+        return queue.best(pool, now, settings, pool.fairness)
+    return next_held(
+        queue,
+        pool,
+        policy,
+        lambda held: world.flows[held.request].request,
+        now,
+        settings,
+        world.chance,
+        pool.fairness,
+    )
 
 
 def release(world: World, flow: Flow) -> None:
@@ -200,6 +239,8 @@ def release(world: World, flow: Flow) -> None:
     if flow.held_since is not None and flow.pool.queue.remove(flow.request.id) is not None:
         flow.held_since = None
         world.held_count -= 1
+        if flow.pool.apart:
+            large.forget(world, flow.pool, flow.request.id)
         world.series.queued(flow.pool.model, len(flow.pool.queue))
 
 
@@ -241,8 +282,13 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
         shed_at=shed_at(flow.slo, decision.arrived_at, least_s) if pool.warm and ask.sheddable else None,
         barred=_barred(flow),
         first_block=flow.request.blocks[0] if flow.request.blocks else None,
+        priority=flow.request.priority,
+        line=pool.fairness.line(flow.request.tenant) if pool.fairness is not None else 0,
+        apart=large.waits_apart(world, flow) if late_binding(world, pool) else False,
     )
     pool.queue.add(held, pool)
+    if held.apart:
+        pool.apart[held.request] = held
     flow.held_since = now
     world.held_count += 1
     world.series.queued(pool.model, len(pool.queue))

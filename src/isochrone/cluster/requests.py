@@ -1,5 +1,6 @@
 """Events of clients: a request arrives, a client leaves."""
 
+from isochrone.cluster import sharing
 from isochrone.cluster.endings import finish, refuse
 from isochrone.cluster.placement import place, release
 from isochrone.cluster.world import RETRY_AFTER_S, Flow, ModelPool, World
@@ -53,6 +54,8 @@ def arrived(world: World, now: Instant, event: Arrived) -> None:
     flow = Flow(
         request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=event.relay, epoch=event.epoch
     )  # fmt: skip
+    if pool.fairness is not None or request.tenant != pool.tenant:
+        sharing.arrived(world, flow)
     world.flows[request.id] = flow
     if not pool.members:
         refuse(world, now, flow, errors.no_instance(model, RETRY_AFTER_S))

@@ -19,11 +19,13 @@ from isochrone.observe.series import Series
 from isochrone.scheduling import policies
 from isochrone.scheduling.adjust import adjusted, is_special
 from isochrone.scheduling.admission import RetryBudget
+from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.parts import effective
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, derive
-from isochrone.scheduling.queue import HeldQueue
+from isochrone.scheduling.queue import Held, HeldQueue
+from isochrone.scheduling.reservation import NEVER_LARGE, Reservation, large_from
 
 RETRY_AFTER_S = 2
 """What a refused client is told to wait where nothing better is known: one heartbeat."""
@@ -39,6 +41,15 @@ class ModelPool(Pool):
         """Longest context of any known instance, in tokens."""
         self.mixed_contexts = False
         """Members differ in the longest context that they take."""
+        self.tenant: str | None = None
+        """The one tenant that has used the pool so far."""
+        self.fairness: Fairness | None = None
+        """Counters, from the second tenant on."""
+        self.large_from = NEVER_LARGE
+        """Prompt tokens from which KV room is looked at."""
+        self.apart: dict[str, Held] = {}
+        """Of the queue, those that fit only an instance that is emptied for them."""
+        self.reservation: Reservation | None = None
 
 
 class Flow(msgspec.Struct, gc=False, kw_only=True):
@@ -57,6 +68,10 @@ class Flow(msgspec.Struct, gc=False, kw_only=True):
     """Slots where an attempt has failed."""
     ordinal: int = 0
     held_since: Instant | None = None
+    counted: bool = False
+    """It is in its pool's `fairness`."""
+    charged: bool = False
+    """So is what its running attempt is expected to take."""
 
 
 class World:
@@ -84,6 +99,8 @@ class World:
         self.decisions: dict[str, Decision] = {}
         """Oldest first; at most `settings.decisions_max`."""
         self.samples_since_recentre = 0
+        self.any_slow = False
+        """Some instance counts as slow: it may need a probe."""
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
@@ -91,6 +108,7 @@ class World:
         self.settings = settings = effective(settings)
         self.expected = OutputLengths() if "lengths" in settings.without else self.lengths
         self.sheds = "shed" not in settings.without
+        self.reserves = "reservation" not in settings.without
         self.orders_by_work = "order" not in settings.without
         self.looks_at_prefixes = "prefix" not in settings.without
         self.policy = policies.make(settings.policy, self.chance)
@@ -115,6 +133,7 @@ class World:
         pool.rebuild(now, self.derive, self.settings.samples_warm)
         pool.longest = pool.longest_context()
         pool.mixed_contexts = len(set(pool.limits)) > 1
+        pool.large_from = large_from(pool.members) if self.reserves else NEVER_LARGE
 
     def place_in_pools(self, instance: Instance, now: Instant) -> None:
         """The instance joined, or serves other models now."""

@@ -125,10 +125,8 @@ def _middle(values: Sequence[float]) -> tuple[float, float]:
     return middle, max(DEVIATION_FLOOR, MAD_TO_SIGMA * median(abs(value - middle) for value in values))
 
 
-def wants_probe(in_flight: int, last_dispatch: Instant, uncached_tokens: int, now: Instant) -> bool:
-    """Whether a request of so many uncached tokens should go to a slow instance just to hear from it."""
-    if in_flight:
-        return False
+def wants_probe(last_dispatch: Instant, uncached_tokens: int, now: Instant) -> bool:
+    """Whether a request of so many uncached tokens should go to a slow idle instance just to hear from it."""
     quiet = now - last_dispatch
     if quiet < PROBE_AFTER_NS:
         return False

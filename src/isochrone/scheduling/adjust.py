@@ -28,6 +28,7 @@ def is_special(instance: Instance, settings: Settings) -> bool:
         or instance.starts_at is not None
         or instance.reserved_for is not None
         or (settings.money_price_s and instance.spec.cost_per_hour)
+        or instance.gaps is not None
         or settings.without
     )
 
@@ -46,6 +47,8 @@ def adjusted(row: Row, instance: Instance, settings: Settings, now: Instant) -> 
         row = _with_money(row, settings.money_price_s * instance.spec.cost_per_hour / SECONDS_PER_HOUR)
     if instance.starts_at is not None and "slow-start" not in without:
         row = msgspec.structs.replace(row, chunk_s=row.chunk_s * ramp(instance, settings, now))
+    if instance.gaps is not None and settings.cap_ratio is not None:
+        row = msgspec.structs.replace(row, gaps=instance.gaps)
     if instance.reserved_for is not None:
         row = msgspec.structs.replace(row, has_slot=False, has_room=False)
     return row

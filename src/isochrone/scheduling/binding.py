@@ -16,6 +16,8 @@ from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling import cap
+from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Policy
 from isochrone.scheduling.policies.base import NEVER, Priced
@@ -25,7 +27,7 @@ from isochrone.scheduling.queue import Choice, Held, HeldQueue
 
 
 def is_open(ask: Ask, row: Row, now: Instant, settings: Settings) -> bool:
-    """Late binding's question: idle, or little enough pending prefill (and room)?"""
+    """Late binding's question: idle, or little enough pending prefill (and room, and below the cap)?"""
     if row.idle:
         return True
     if not row.has_room:
@@ -34,7 +36,7 @@ def is_open(ask: Ask, row: Row, now: Instant, settings: Settings) -> bool:
     if row.head_due > now:
         pending_s += (row.head_due - now) * 1e-9
     chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
-    return pending_s <= chunks * row.chunk_s
+    return pending_s <= chunks * row.chunk_s and (not ask.step_s_max or cap.allows(ask, row))
 
 
 def second_best(
@@ -59,14 +61,15 @@ def next_held(
     now: Instant,
     settings: Settings,
     chance: Chance,
+    fairness: Fairness | None = None,
 ) -> Choice | None:
     """The held request to send next and where, or None: `HeldQueue.best` for a policy that prices for itself."""
     some = {sheddable: _any_open(pool.rows, sheddable, now, settings) for sheddable in (False, True)}
     if not any(some.values()):
         return None
-    for held in queue.in_order():
+    for held in queue.in_turn(fairness):
         ask = held.ask
-        if not some[ask.sheddable]:
+        if held.apart or not some[ask.sheddable]:
             continue
         ask.hits = queue.hits_of(held)
         prices = without(policy.prices(ask, request_of(held), pool, now), pool, held.barred)

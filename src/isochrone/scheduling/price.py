@@ -28,6 +28,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from isochrone.instances.gaps import Gaps
 from isochrone.instances.table import Instance
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 from isochrone.nouns.settings import Settings
@@ -107,6 +108,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Seconds that a second of the card is worth in money; part of `plain`, `sheddable` and `crowd_s`."""
     imposes: bool = True
     """False: delays of others were left out of the price."""
+    gaps: Gaps | None = None
+    """Measured gaps by batch; only where a cap on concurrency asks for them."""
 
     @property
     def idle(self) -> bool:

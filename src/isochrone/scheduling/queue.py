@@ -9,17 +9,22 @@ little ahead, nothing waits for ever. A request goes
   - to its cheapest instance, if that is idle or its pending prefill is short enough, else
   - to the cheapest instance that is, if it costs at most `hold_slack_s` more or is idle, else
   - nowhere yet; it never blocks others.
+
+Where several tenants wait, the one that was served least goes first (`scheduling/fairness.py`), and the key decides
+among its own requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling import cap
+from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row
 
@@ -44,6 +49,11 @@ class Held(msgspec.Struct, gc=False, kw_only=True):
     barred: frozenset[int] = frozenset()
     """Slots where it may not go (tried before, or context too short)."""
     first_block: int | None = None
+    priority: int = 0
+    line: int = 0
+    """Its tenant's line in `Fairness.counters`."""
+    apart: bool = False
+    """Fits only an instance that is emptied for it: not for the queue to send (`cluster/large.py`)."""
     lane: int = -1
 
 
@@ -64,8 +74,9 @@ class HeldQueue:
         """Lanes of requests that may not go everywhere."""
         self._positions = 0
         self._version = -1
-        self._tokens = self._output = self._ttft = self._key = np.empty(0)
+        self._tokens = self._output = self._ttft = self._key = self._step_max = np.empty(0)
         self._sheddable = np.empty(0, dtype=bool)
+        self._priority = self._line = np.empty(0, dtype=np.int64)
         self._hits = self._static = np.empty((0, 0))
 
     def __len__(self) -> int:
@@ -81,7 +92,7 @@ class HeldQueue:
         held.lane = lane
         self._lanes[lane] = held
         self.entries[held.request] = held
-        if held.barred:
+        if held.barred or held.apart:
             self._barred.add(lane)
         self._fill(lane, held, pool)
 
@@ -94,6 +105,7 @@ class HeldQueue:
             self._barred.discard(held.lane)
             self._static[held.lane, :] = np.inf
             self._key[held.lane] = np.inf
+            self._step_max[held.lane] = 0.0
         return held
 
     def reprice(self, pool: Pool, positions: Iterable[int]) -> None:
@@ -108,7 +120,9 @@ class HeldQueue:
             self._hits[self.entries[request].lane, position] = tokens
         self._price_column(position, pool.rows[position])
 
-    def best(self, pool: Pool, now: Instant, settings: Settings) -> Choice | None:
+    def best(
+        self, pool: Pool, now: Instant, settings: Settings, fairness: Fairness | None = None
+    ) -> Choice | None:  # fmt: skip
         """The request to send next and where, or None. The pool's rows must be fresh and re-priced."""
         if not self.entries:
             return None
@@ -124,16 +138,40 @@ class HeldQueue:
         head = np.array([row.share * max(0, row.head_due - now) * 1e-9 for row in pool.rows])
         price = self._static + head
         open_now = np.where(self._sheddable[:, None], open_sheddable, open_plain)
+        if self._step_max.any():
+            open_now &= idle | cap.allows_many(self._tokens, self._step_max, pool.rows)
         open_price = np.where(open_now, price, np.inf)
         best_open = open_price.min(axis=1)
         idle_fits = (np.isfinite(price) & (idle & room)).any(axis=1)
         goes = np.isfinite(best_open) & ((best_open <= price.min(axis=1) + settings.hold_slack_s) | idle_fits)
         if not goes.any():
             return None
-        lane = int(np.where(goes, self._key, np.inf).argmin())
+        held = self._first(goes, fairness)
+        return held, int(open_price[held.lane].argmin()), price[held.lane]
+
+    def _first(self, goes: np.ndarray, fairness: Fairness | None) -> Held:
+        """Whose turn it is, of the lanes that can go."""
+        if fairness is None:
+            lane = int(np.where(goes, self._key, np.inf).argmin())
+        else:
+            lanes = np.flatnonzero(goes)
+            lanes = lanes[self._priority[lanes] == self._priority[lanes].max()]
+            served = fairness.counters[self._line[lanes]]
+            lanes = lanes[served == served.min()]
+            lane = int(lanes[self._key[lanes].argmin()])
         held = self._lanes[lane]
         assert held is not None
-        return held, int(open_price[lane].argmin()), price[lane]
+        return held
+
+    def share(self, fairness: Fairness, tenant_of: Callable[[Held], str]) -> None:
+        """Requests of several tenants wait from here on: look up whose each is."""
+        for held in self.entries.values():
+            held.line = fairness.line(tenant_of(held))
+            self._line[held.lane] = held.line
+
+    def in_turn(self, fairness: Fairness | None) -> list[Held]:
+        """Everything held, by whose turn it is."""
+        return sorted(self.entries.values(), key=_by_key if fairness is None else _turn(fairness))
 
     def in_order(self) -> list[Held]:
         """Everything held, by key."""
@@ -171,6 +209,8 @@ class HeldQueue:
 
         self._tokens, self._output = longer(self._tokens, 0), longer(self._output, 0)
         self._ttft, self._key = longer(self._ttft, 0), longer(self._key, np.inf)
+        self._step_max = longer(self._step_max, 0)
+        self._priority, self._line = longer(self._priority, 0), longer(self._line, 0)
         self._sheddable = longer(self._sheddable, False)
         self._hits, self._static = longer(self._hits, 0), longer(self._static, np.inf)
 
@@ -178,11 +218,12 @@ class HeldQueue:
         ask = held.ask
         self._tokens[lane], self._output[lane] = ask.prompt_tokens, ask.output_tokens
         self._ttft[lane], self._key[lane] = ask.ttft_slo_s, held.key
-        self._sheddable[lane] = ask.sheddable
+        self._sheddable[lane], self._step_max[lane] = ask.sheddable, ask.step_s_max
+        self._priority[lane], self._line[lane] = held.priority, held.line
         self._hits[lane, :] = 0 if ask.hits is None else np.asarray(ask.hits)
         for position, row in enumerate(pool.rows):
             self._static[lane, position] = self._price(slice(lane, lane + 1), position, row)[0]
-            if row.slot in held.barred:
+            if held.apart or row.slot in held.barred:
                 self._static[lane, position] = np.inf
 
     def _price_column(self, position: int, row: Row) -> None:
@@ -190,7 +231,7 @@ class HeldQueue:
         column[np.isinf(self._key)] = np.inf  # free lanes
         for lane in self._barred:
             held = self._lanes[lane]
-            if held is not None and row.slot in held.barred:
+            if held is not None and (held.apart or row.slot in held.barred):
                 column[lane] = np.inf
         self._static[:, position] = column
 
@@ -210,6 +251,12 @@ class HeldQueue:
 
 def _by_key(held: Held) -> float:
     return held.key
+
+
+def _turn(fairness: Fairness) -> Callable[[Held], tuple[int, float, float]]:
+    """Priority first, then the tenant that was served least, then the key."""
+    counters = fairness.counters
+    return lambda held: (-held.priority, float(counters[held.line]), held.key)
 
 
 Choice = tuple[Held, int, Sequence[float] | np.ndarray]

@@ -20,6 +20,8 @@ LARGE_RATIO = 0.1
 RESERVED_NS = 30 * SECOND
 """Longest time that an instance is kept from others."""
 
+NEVER_LARGE = 1 << 62
+
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
     """One instance kept for one request."""
@@ -57,7 +59,7 @@ def large_from(members: Sequence[Instance]) -> int:
         for instance in members
         if instance.snapshot is not None and instance.snapshot.kv_capacity_tokens
     ]
-    return max(1, int(LARGE_RATIO * min(capacities))) if capacities else 1 << 62
+    return max(1, int(LARGE_RATIO * min(capacities))) if capacities else NEVER_LARGE
 
 
 def room(

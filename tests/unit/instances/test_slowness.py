@@ -113,13 +113,12 @@ def test_who_has_recovered_counts_no_more() -> None:
     assert level.factor == pytest.approx(1.0, abs=0.1)
 
 
-def test_probes_are_small_and_rare_and_only_for_the_idle() -> None:
-    assert not wants_probe(0, SECOND, 10, 5 * SECOND)
-    assert wants_probe(0, SECOND, PROBE_TOKENS, 6 * SECOND)
-    assert not wants_probe(0, SECOND, PROBE_TOKENS + 1, 6 * SECOND)
-    assert wants_probe(0, SECOND, PROBE_LATE_TOKENS, 11 * SECOND)
-    assert not wants_probe(0, SECOND, PROBE_LATE_TOKENS + 1, 60 * SECOND)
-    assert not wants_probe(1, SECOND, 10, 60 * SECOND)
+def test_probes_are_small_and_rare() -> None:
+    assert not wants_probe(SECOND, 10, 5 * SECOND)
+    assert wants_probe(SECOND, PROBE_TOKENS, 6 * SECOND)
+    assert not wants_probe(SECOND, PROBE_TOKENS + 1, 6 * SECOND)
+    assert wants_probe(SECOND, PROBE_LATE_TOKENS, 11 * SECOND)
+    assert not wants_probe(SECOND, PROBE_LATE_TOKENS + 1, 60 * SECOND)
 
 
 def test_good_probes_halve_the_level_each_minute_and_bad_ones_do_not() -> None:
