@@ -55,6 +55,8 @@ def overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
             found[key] = value
     if flags["no_hold"]:
         found["hold"] = False
+    if flags["no_resume"]:
+        found["resume"] = False
     if flags["without"]:
         found["without"] = flags["without"]
     if flags["instances"]:
@@ -118,6 +120,7 @@ PLACED = (
 @click.option(
     "--without", multiple=True, metavar="PART", help=f"Leave a part of the scheduler out: {', '.join(sorted(PARTS))}."
 )
+@click.option("--no-resume", is_flag=True, help="A stream that loses its instance ends with an error.")
 @click.option("--host", help="Address for clients (127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for clients (8080).")
 @click.option("--admin-host", help="Address of the admin API and /metrics (127.0.0.1).")

@@ -4,6 +4,7 @@ from isochrone.cluster import learning, sharing
 from isochrone.cluster.endings import finish
 from isochrone.cluster.placement import place, pump
 from isochrone.cluster.requests import CLIENT_CLOSED
+from isochrone.cluster.resume import carry_over, may_continue
 from isochrone.cluster.world import RETRY_AFTER_S, Flow, World
 from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
@@ -43,8 +44,9 @@ def first_token(world: World, now: Instant, event: FirstToken) -> None:
     for policy in world.listeners:
         policy.first_token(flow.request, instance, now)
     decision = flow.decision
-    decision.first_token_at = now
-    if flow.request.stream:
+    if not flow.continues:
+        decision.first_token_at = now
+    if flow.request.stream and not flow.continues:
         ttft_s = seconds(now - decision.arrived_at)
         world.series.first_token(flow.pool.model, flow.request.route, instance.id, ttft_s)
     world.touch(instance)
@@ -124,15 +126,18 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
 
 
 def _try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, event: Ended) -> None:
-    """Another instance, where nothing was delivered and the budget allows; else the end."""
+    """Another instance, where nothing was delivered or the rest can be generated there, and the budget allows; else the
+    end. What we have aborted ourselves costs no budget."""
     settings = world.settings
     flow.tried |= {flight.slot}
     untried = any(slot not in flow.tried for slot in flow.pool.slots)
+    if may_continue(world, event):
+        carry_over(flow, event)
     if (
-        not event.delivered
+        (not event.delivered or may_continue(world, event))
         and flow.ordinal < settings.attempts_max
         and untried
-        and world.budget.spend(settings, now, flight.prompt_tokens)
+        and (event.outcome is Outcome.ABORTED or world.budget.spend(settings, now, flow.ask.prompt_tokens))
         and place(world, now, flow)
     ):
         return

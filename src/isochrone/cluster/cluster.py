@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from isochrone.cluster import attempts, membership, requests, view
 from isochrone.cluster.placement import TICK_NS, pump
+from isochrone.cluster.resume import move_due, next_move
 from isochrone.cluster.warm_start import learned, restore
 from isochrone.cluster.world import World
 from isochrone.nouns import events
@@ -20,6 +21,8 @@ Handler = Callable[[World, Instant, Event], None]
 
 
 def _woke(world: World, now: Instant, event: events.Woke) -> None:
+    if world.moves:
+        move_due(world, now)
     for pool in world.pools.values():
         if pool.queue:
             pump(world, now, pool)
@@ -67,7 +70,9 @@ class Cluster:
 
     def next_deadline(self) -> Instant | None:
         """When to send Woke, None while nothing waits. O(1)."""
-        return self._now + TICK_NS if self._world.held_count else None
+        if self._world.held_count:
+            return self._now + TICK_NS
+        return next_move(self._world) if self._world.moves else None
 
     # -- reading, for admin and metrics -------------------------------------------------------------------------------
 

@@ -100,7 +100,10 @@ def attempt_ended(
     if not request.generates:
         return
     decision.output_tokens = output
-    if output > 0 and event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT, Outcome.LOST):
+    over = event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT) or (
+        event.outcome is Outcome.LOST and not event.resumable
+    )
+    if output > 0 and over:
         cut_short = event.outcome is not Outcome.DONE or (usage is not None and usage.finish_reason == "length")
         if event.attempt % 4 == 0 or world.attempts_given < LESSONS_ALL:
             each = max(1, output // request.choices)

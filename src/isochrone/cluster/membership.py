@@ -1,6 +1,7 @@
 """Events of instances: they join, tell about themselves, miss heartbeats, are weighed, leave."""
 
 from isochrone.cluster.placement import pump
+from isochrone.cluster.resume import move_from_silent
 from isochrone.cluster.world import World
 from isochrone.instances.failures import FailureRate
 from isochrone.instances.lifecycle import Life
@@ -8,7 +9,7 @@ from isochrone.instances.table import Instance, card_lengths
 from isochrone.nouns.commands import Abort
 from isochrone.nouns.events import Configured, Found, ModelsSeen, Observed, Probed, Verdict, Weighed, Withdrawn
 from isochrone.nouns.instance import State
-from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 
 
 def found(world: World, now: Instant, event: Found) -> None:
@@ -33,6 +34,7 @@ def withdrawn(world: World, now: Instant, event: Withdrawn) -> None:
         return
     instance.life.drain()
     instance.keep_when_drained = event.keep
+    world.moves[instance.id] = now + nanoseconds(world.settings.drain_move_s)
     world.rebuild_pools(instance, now)
     if not event.drain:
         for flow in list(world.flights.values()):
@@ -135,6 +137,8 @@ def _state_changed(world: World, now: Instant, instance: Instance) -> None:
     if instance.life.state is State.EJECTED:
         world.index.clear(instance.slot)  # whatever it comes back as, its cache is not to be relied on
     world.rebuild_pools(instance, now)
+    if instance.life.state is State.EJECTED:
+        move_from_silent(world, now, instance)
     _pump_all(world, now)
 
 

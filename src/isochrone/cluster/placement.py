@@ -123,7 +123,7 @@ def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
     request = flow.request
     if not request.blocks or not world.looks_at_prefixes:
         return None
-    tokens_per_byte = flow.ask.prompt_tokens / request.hashed_bytes
+    tokens_per_byte = (flow.ask.prompt_tokens - flow.said_tokens) / request.hashed_bytes
     most = flow.ask.prompt_tokens - 1  # the last token is always computed
     if len(pool.slots) >= VECTOR_FROM:
         depths = world.index.hits_vector(request.blocks, len(world.table.by_slot))[pool.slots]
@@ -186,7 +186,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     if instance.life.dispatched(flight.attempt) is not None:
         world.rebuild_pools(instance, now)  # on trial, and its one place is taken
     world.touch(instance)
-    world.out.append(Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal))
+    world.out.append(Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal, flow.continues))
 
 
 def pump(world: World, now: Instant, pool: ModelPool) -> None:

@@ -68,6 +68,9 @@ class Flow(msgspec.Struct, gc=False, kw_only=True):
     """Slots where an attempt has failed."""
     ordinal: int = 0
     held_since: Instant | None = None
+    continues: bool = False
+    """The client has `said_tokens` of the answer: the next attempt, or the one in flight, generates the rest."""
+    said_tokens: int = 0
     counted: bool = False
     """It is in its pool's `fairness`."""
     charged: bool = False
@@ -99,6 +102,8 @@ class World:
         self.decisions: dict[str, Decision] = {}
         """Oldest first; at most `settings.decisions_max`."""
         self.samples_since_recentre = 0
+        self.moves: dict[str, Instant] = {}
+        """Draining instances: when what still runs on them is moved."""
         self.any_slow = False
         """Some instance counts as slow: it may need a probe."""
         self.configure(settings)

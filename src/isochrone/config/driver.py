@@ -50,6 +50,10 @@ class RelayLimits:
     """A non-streamed answer up to this is passed on in one piece: one that breaks off can be tried elsewhere."""
     bodies_bytes_max: int = 1024 * MiB
     """Bodies of all clients held at once; the request that would go over it is 503."""
+    resume_bytes_max: int = 256 * MiB
+    """Kept of all running streams so that they can be resumed; beyond it further ones cannot be."""
+    resume_stream_bytes_max: int = 2 * MiB
+    """Kept of one stream: prompt ids, text and output ids; a longer one cannot be resumed from there on."""
     linger_s_max: float = 1.0
     """After an early refusal the rest of the request is read and dropped for so long, lest a reset eat the answer."""
     sweep_s: float = 0.1

@@ -170,6 +170,9 @@ class DeadlinesGroup(Group):
     first_token_s: float = entry(CORE.first_token_s, "s", "From dispatch to the first output.", gt=0)
     gap_s: float = entry(CORE.gap_s, "s", "Between two pieces of output.", gt=0)
     whole_s: float = entry(CORE.whole_s, "s", "From dispatch to the end of the answer.", gt=0)
+    drain_move_s: float = entry(
+        CORE.drain_move_s, "s", "Streams still running on a draining instance after this are moved.", ge=0
+    )
     drain_s_max: float = entry(CORE.drain_s_max, "s", "SIGTERM: longest wait for running requests.", ge=0)
 
 
@@ -207,6 +210,12 @@ class LimitsGroup(Group):
     )
     bodies_bytes_max: int = entry(
         RELAY.bodies_bytes_max, "bytes", "Bodies of all clients held at once; above it 503.", ge=1
+    )
+    resume_bytes_max: int = entry(
+        RELAY.resume_bytes_max, "bytes", "Kept of all running streams so that they can be resumed.", ge=0
+    )
+    resume_stream_bytes_max: int = entry(
+        RELAY.resume_stream_bytes_max, "bytes", "Kept of one stream; a longer one cannot be resumed.", ge=0
     )
     linger_s_max: float = entry(
         RELAY.linger_s_max, "s", "After an early refusal the rest of the request is read and dropped.", ge=0
@@ -298,6 +307,7 @@ class File(Group):
     shadow: str | None = Field(
         default=CORE.shadow, description="A second policy that decides and records, and never acts."
     )
+    resume: bool = Field(default=CORE.resume, description="Continue streams that lose their instance on another one.")
     hold: bool = Field(default=CORE.hold, description="Late binding: hold requests until a good place is free.")
     without: tuple[Part, ...] = Field(default=(), description="Parts of the scheduler that are left out.")
     seed: int = Field(default=0, description="Seed for breaking ties.")

@@ -24,6 +24,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
     limits: Limits
     ordinal: int = 1
     """1 for the first attempt of the request."""
+    continues: bool = False
+    """The client has the beginning of the answer: generate only what is missing."""
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -46,6 +48,8 @@ class Abort(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     attempt: int
     why: str = ""
+    if_movable: bool = False
+    """Only where the answer can go on, or begin anew, on another instance; else let it run."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, tag=True):

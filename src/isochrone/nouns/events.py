@@ -40,7 +40,7 @@ class Outcome(enum.StrEnum):
     CLIENT_LEFT = "client_left"
     """The client closed; the upstream was aborted."""
     ABORTED = "aborted"
-    """The cluster said so: the instance was removed."""
+    """The cluster said so: the instance is removed, drains for too long, or is silent."""
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -80,8 +80,9 @@ class Stalled(msgspec.Struct, frozen=True, gc=False, tag=True):
 class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An attempt is over, however it ended. Exactly one for each Dispatch.
 
-    `delivered`: bytes of this attempt's answer have already gone to the client, so that it cannot be tried elsewhere.
-    `output_tokens`: what the relay counted, where usage is missing.
+    `delivered`: bytes of an answer have already gone to the client, so that it cannot be begun anew elsewhere.
+    `resumable`: ... but the relay can continue it on another instance.
+    `output_tokens`: what the relay counted, where usage is missing; of the whole answer, whichever attempts it is from.
     """
 
     attempt: int
@@ -92,6 +93,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     output_tokens: int = 0
     retry_after_s: int | None = None
     why: str = ""
+    resumable: bool = False
 
 
 class ClientLeft(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -31,6 +31,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_tokens_max: float = 200_000.0
     """... saved up to this much."""
 
+    resume: bool = True
+    """Continue streams that lose their instance on another one, where that is possible."""
+    drain_move_s: float = 60.0
+    """A draining instance: streams that still run after this are moved to others, where that is possible."""
+
     heartbeat_interval_s: float = 2.0
     heartbeat_timeout_s: float = 5.0
     heartbeat_suspect_misses: int = 1
