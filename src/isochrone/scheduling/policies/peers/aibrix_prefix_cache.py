@@ -13,7 +13,8 @@ bytes near the start), not of 4 characters.
 """
 
 from collections import OrderedDict
-from statistics import fmean, stdev
+from math import sqrt
+from statistics import fmean
 from typing import ClassVar
 
 from isochrone.instances.table import Instance
@@ -42,14 +43,19 @@ class Table:
 
     def depths(self, blocks: tuple[int, ...], slots: list[int], now: Instant) -> list[int]:
         """Blocks of the prompt that each slot is known for, from the start."""
-        depths, left = [0] * len(slots), -1
+        levels: list[tuple[int, int]] = []
+        """Depth and mask of the slots known that deep, where the mask changes; the deepest first."""
+        left = -1
         for depth, block in enumerate(blocks, 1):
             mask, _, put_at = self._blocks.get(block, (0, 0, 0))
             left &= mask if now - put_at <= KEPT_NS else 0
             if not left:
                 break
-            depths = [depth if left >> slot & 1 else known for slot, known in zip(slots, depths, strict=True)]
-        return depths
+            if levels and levels[0][1] == left:
+                levels[0] = (depth, left)
+            else:
+                levels.insert(0, (depth, left))
+        return [next((depth for depth, mask in levels if mask >> slot & 1), 0) for slot in slots]
 
     def put(self, blocks: tuple[int, ...], slot: int, now: Instant) -> None:
         """A prompt of these blocks goes to the slot."""
@@ -85,8 +91,11 @@ class AibrixPrefixCache(Plain):
         shuffled = [(load, self._chance.random()) for load in loads]
         depths = self._table.depths(request.blocks, pool.slots, now)
         least = min(loads)
-        may_match = [load == least or max(loads) - least <= IMBALANCE for load in loads]
-        limit = fmean(loads) + DEVIATIONS * (stdev(loads) if len(loads) > 1 else 0.0)
+        balanced = max(loads) - least <= IMBALANCE
+        may_match = [balanced or load == least for load in loads]
+        mean = fmean(loads)
+        deviation = sqrt(sum((load - mean) ** 2 for load in loads) / max(1, len(loads) - 1))
+        limit = mean + DEVIATIONS * deviation
         matches = sorted(
             (-(block_end(depth - 1) * 100 // request.hashed_bytes), *shuffled[position], position)
             for position, depth in enumerate(depths)
