@@ -13,11 +13,14 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from isochrone.access.keys import KeyRing
 from isochrone.cluster import Cluster
+from isochrone.config.driver import KeyPlan
 from isochrone.config.reference import Setting, limits, settings
-from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TlsGroup
+from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TenantEntry, TlsGroup
 from isochrone.gateway import gauges
 from isochrone.gateway.app import Gateway
+from isochrone.gateway.keywatch import KeyWatch
 from isochrone.nouns.settings import Settings
 from isochrone.observe.families import Family, families
 from isochrone.scheduling.parts import PARTS
@@ -37,6 +40,8 @@ def all_families() -> list[Family]:
         *gauges.asking_counters([]),
         *gauges.build_info("", None),
         *gauges.process_gauges(Gateway(cluster), None),
+        *gauges.tenant_gauges([]),
+        *KeyWatch(KeyRing(), KeyPlan()).families(),
     ]
 
 
@@ -132,6 +137,7 @@ def tables() -> dict[str, str]:
         "tls": _keys_of(TlsGroup),
         "slo": _keys_of(SloEntry),
         "rule": _keys_of(RuleEntry),
+        "tenant": _keys_of(TenantEntry),
         "parts": table(("Part", "What is left out"), [(f"`{name}`", text) for name, text in sorted(PARTS.items())]),
         "metrics": table(
             ("Metric", "Kind", "Labels", "Meaning"),

@@ -15,16 +15,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 COMMANDS = {
     "demo": "isochrone.cli.demo",
     "emulate": "isochrone.cli.emulate",
+    "keys": "isochrone.cli.keys",
     "serve": "isochrone.cli.serve",
     "up": "isochrone.cli.up",
+    "usage": "isochrone.cli.usage",
 }
 """Name -> module that holds a click command called `command`."""
 
 SUMMARIES = {
     "demo": "Compare scheduling policies on emulated engines, over real HTTP.",
     "emulate": "Run engines that are not there: OpenAI API, vLLM's metrics, measured step times.",
+    "keys": "Make, list and revoke API keys.",
     "serve": "Run the gateway in front of engines that are already up.",
     "up": "Start engines and a gateway together and look after them.",
+    "usage": "Show who used how much.",
 }
 
 

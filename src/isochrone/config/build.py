@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from isochrone.config.driver import Link, RelayLimits, Routes, Rule, Tls
+from isochrone.access.tenants import Tenant
+from isochrone.config.driver import Access, KeyPlan, Link, RelayLimits, Routes, Rule, Tls, TokenPlan
 from isochrone.config.problems import ConfigError
 from isochrone.config.schema import File, InstanceEntry, SloEntry
 from isochrone.nouns.instance import InstanceSpec
@@ -38,6 +39,9 @@ class Configuration:
     instances: tuple[InstanceSpec, ...]
     links: dict[str, Link]
     """By instance id."""
+    access: Access
+    keys: KeyPlan
+    tokens: TokenPlan | None
     relay: RelayLimits
     scrape: ScrapePlan
     routes: Routes
@@ -59,6 +63,11 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
             links[spec.id] = link(entry, environment)
         except ValueError as error:
             problems.append(f"instances[{index}].credentials: {error}")
+    try:
+        keys = key_plan(file, environment)
+    except ValueError as error:
+        keys = KeyPlan()
+        problems.append(f"keys.redis_password: {error}")
     settings = core_settings(file)
     if settings.heartbeat_eject_misses < settings.heartbeat_suspect_misses:
         problems.append("heartbeat.eject_misses: must not be less than heartbeat.suspect_misses")
@@ -71,6 +80,9 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         settings=settings,
         instances=tuple(specs.values()),
         links=links,
+        access=access(file),
+        keys=keys,
+        tokens=token_plan(file),
         relay=relay_limits(file),
         scrape=scrape_plan(file),
         routes=Routes(
@@ -167,6 +179,31 @@ def core_settings(file: File) -> Settings:
 
 def _slo(entry: SloEntry | None) -> Slo | None:
     return Slo(entry.ttft_s, entry.tpot_s, entry.sheddable) if entry else None
+
+
+def access(file: File) -> Access:
+    """Who may come in, and what they may use."""
+    return Access(
+        keys=file.keys.file is not None or file.keys.redis is not None or file.jwt.issuer is not None,
+        anonymous=file.keys.anonymous,
+        tenants={name: Tenant(name=name, **entry.model_dump()) for name, entry in file.tenants.items()},
+        origins=file.cors.origins,
+        preflight_s=file.cors.preflight_s,
+    )
+
+
+def key_plan(file: File, environment: Mapping[str, str]) -> KeyPlan:
+    """Where keys are kept. Raises ValueError where the password is not there."""
+    keys = file.keys
+    password = _secret(keys.redis_password, environment) if keys.redis_password else None
+    return KeyPlan(keys.file, keys.redis, password, keys.reload_s, keys.flush_s)
+
+
+def token_plan(file: File) -> TokenPlan | None:
+    """Which tokens are taken; None: none."""
+    if file.jwt.issuer is None:
+        return None
+    return TokenPlan(**file.jwt.model_dump())
 
 
 def relay_limits(file: File) -> RelayLimits:

@@ -77,6 +77,35 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """Where API keys and usage are kept, and how often that is looked at."""
+
+    file: str | None = None
+    """SQLite."""
+    redis: str | None = None
+    """URL of Redis or Valkey. Neither: keys are off."""
+    redis_password: str | None = field(default=None, repr=False)
+    reload_s: float = 1.0
+    flush_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlan:
+    """Which tokens are taken in place of keys."""
+
+    issuer: str
+    audience: str
+    jwks: str | None = None
+    """URL, or `file:PATH`; None: found through the issuer."""
+    tenant_claim: str = "tenant"
+    tenant: str | None = None
+    """Of tokens without that claim."""
+    leeway_s: int = 30
+    refresh_s: float = 300.0
+    verdicts_max: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """How to speak TLS to an instance. Paths of PEM files."""
 

@@ -274,6 +274,74 @@ class SloGroup(Group):
     routes: dict[str, SloEntry] = Field(default={}, description="By route class.")
 
 
+class KeysGroup(Group):
+    """API keys: who may come in. Off until a store is named."""
+
+    file: str | None = Field(default=None, description="SQLite file of API keys and usage; naming one turns keys on.")
+    redis: str | None = Field(
+        default=None,
+        pattern=r"^rediss?://[^@]+$",
+        description="Or Redis or Valkey: `redis://HOST:PORT/DB`, `rediss://`.",
+    )
+    redis_password: Secret | None = Field(default=None, description="Its password: `$NAME` or `file:PATH`.")
+    anonymous: bool = Field(default=False, description="Callers without a key come in, as the tenant `anonymous`.")
+    reload_s: float = entry(1.0, "s", "How often the store is asked for new and revoked keys.", gt=0)
+    flush_s: float = entry(5.0, "s", "How often usage is written to the store.", gt=0)
+
+    @model_validator(mode="after")
+    def _has_one_store(self) -> "KeysGroup":
+        if self.file is not None and self.redis is not None:
+            raise ValueError("keys are kept in a file or in Redis, not in both")
+        return self
+
+
+class JwtGroup(Group):
+    """Tokens of an OIDC issuer, as an alternative to keys. Off until an issuer is named."""
+
+    issuer: str | None = Field(default=None, description="`iss` of its tokens; naming one turns tokens on.")
+    audience: str | None = Field(default=None, description="`aud` that a token must name: this gateway.")
+    jwks: str | None = Field(
+        default=None, description="Its keys: a URL, or `file:PATH`; found through the issuer where not given."
+    )
+    tenant_claim: str = Field(default="tenant", min_length=1, description="Claim that names the tenant.")
+    tenant: Name | None = Field(default=None, description="Tenant of tokens without that claim; else they are refused.")
+    leeway_s: int = entry(30, "s", "By how much the issuer's clock may differ from ours.", ge=0)
+    refresh_s: float = entry(300.0, "s", "How often its keys are read anew.", gt=0)
+    verdicts_max: int = entry(10_000, "tokens", "Checked tokens remembered until they expire.", ge=1)
+
+    @model_validator(mode="after")
+    def _has_audience(self) -> "JwtGroup":
+        if self.issuer is not None and self.audience is None:
+            raise ValueError("an issuer needs an audience: without one, tokens made for other services would open this")
+        return self
+
+
+class TenantEntry(Group):
+    """What one tenant may use, all its keys together. What is not set has no limit."""
+
+    requests_per_minute: int | None = entry(None, "requests/min", "Requests admitted.", ge=1)
+    tokens_per_minute: int | None = entry(None, "tokens/min", "Prompt and output tokens.", ge=1)
+    concurrent_requests: int | None = entry(None, "requests", "Held and running at once.", ge=1)
+    models: tuple[str, ...] = Field(
+        default=(), max_length=256, description="Models that it may use (`*` matches any run); empty: all."
+    )
+    priority: int = Field(default=0, ge=-100, le=100, description="A higher one goes wholly first in the queue.")
+    route: RouteName | None = Field(
+        default=None, description="Route class of its requests where no rule and no header names one."
+    )
+
+
+class CorsGroup(Group):
+    """Web pages of other origins."""
+
+    origins: tuple[str, ...] = Field(
+        default=(),
+        max_length=256,
+        description="Origins that may call (`https://app.example`, `*` for any); empty: none.",
+    )
+    preflight_s: int = entry(600, "s", "How long a browser may remember what a preflight said.", ge=0)
+
+
 class RuleEntry(Group):
     """Gives a route class to requests; all conditions that are set must hold (`*` matches any run)."""
 
@@ -327,6 +395,13 @@ class File(Group):
     pricing: PricingGroup = PricingGroup()
     slo: SloGroup = SloGroup()
     routes: RoutesGroup = RoutesGroup()
+    keys: KeysGroup = KeysGroup()
+    jwt: JwtGroup = JwtGroup()
+    tenants: dict[Name, TenantEntry] = Field(
+        default={},
+        description="By name; `default` is for all that are not named, `anonymous` for callers without a key.",
+    )
+    cors: CorsGroup = CorsGroup()
     access_log: str = Field(default="off", description="`off`, `-` for standard output, or a file's path.")
     warm_start: str | None = Field(default=None, description="File that keeps what was learnt over restarts.")
 

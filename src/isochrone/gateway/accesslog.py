@@ -36,6 +36,7 @@ class Line(msgspec.Struct, omit_defaults=False):
     time: str
     id: str
     tenant: str
+    key: str
     model: str
     path: str
     route: str
@@ -88,6 +89,7 @@ class AccessLog:
             self._now(),
             decision.request,
             decision.tenant[:NAME_CHARS_MAX],
+            decision.key,
             decision.model[:NAME_CHARS_MAX],
             decision.path,
             decision.route,

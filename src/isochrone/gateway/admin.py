@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from isochrone.adapters.keystore import StoreError
 from isochrone.cluster.cluster import Cluster
 from isochrone.config.build import Configuration, instance_spec, link
 from isochrone.config.driver import Link
@@ -24,7 +25,10 @@ from isochrone.config.schema import Group, InstanceEntry
 from isochrone.gateway import clock
 from isochrone.gateway.admin_guard import AdminError, Endpoint, body_of, check_target, guarded, is_loopback, json
 from isochrone.gateway.decisions import as_json, brief
+from isochrone.gateway.doorkeeper import Doorkeeper
+from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import CONTENT_TYPE, Metrics
+from isochrone.gateway.usage import UsageQuery, standing
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
@@ -71,11 +75,20 @@ class PolicyBody(Group):
 class Admin:
     """The endpoints. One method each, in the order of `routes`."""
 
-    def __init__(self, fleet: Fleet, configuration: Configuration, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        configuration: Configuration,
+        metrics: Metrics,
+        door: Doorkeeper | None = None,
+        keys: KeyWatch | None = None,
+    ) -> None:
         self._fleet = fleet
         self._cluster = fleet.cluster
         self._configuration = configuration
         self._metrics = metrics
+        self._door = door
+        self._keys = keys
 
     def app(self) -> Starlette:
         """The web application."""
@@ -107,6 +120,8 @@ class Admin:
             ("GET", "/admin/decisions", self.decisions),
             ("GET", "/admin/decisions/{request_id:path}", self.decision),
             ("GET", "/admin/settings", self.settings),
+            ("GET", "/admin/tenants", self.tenants),
+            ("GET", "/admin/usage", self.usage),
         ]
 
     async def metrics(self, request: Request) -> Response:
@@ -241,6 +256,26 @@ class Admin:
                 ]
             }
         )
+
+    async def tenants(self, request: Request) -> Response:
+        """What each tenant that has asked anything may use, and has left."""
+        if self._door is None:
+            return json({"tenants": []})
+        now = clock.now()
+        return json({"tenants": [standing(account, now) for account in self._door.quotas.accounts.values()]})
+
+    async def usage(self, request: Request) -> Response:
+        """Usage by day, tenant, key and model; `?first=2026-01-31&last=...&by=key,model`."""
+        if self._keys is None:
+            return json({"usage": []})
+        try:
+            query = UsageQuery.read(request.query_params, clock.wall_s())
+            rows = await self._keys.used(query.first_day, query.last_day)
+        except ValueError as error:
+            raise AdminError(400, "bad_value", str(error)) from None
+        except StoreError as error:
+            raise AdminError(503, "key_store_failed", f"The store of keys and usage: {error}.") from None
+        return json({"usage": query.shown(rows)})
 
     def _known(self) -> list[str]:
         return [view.id for view in self._cluster.instances()]

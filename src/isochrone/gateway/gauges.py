@@ -2,14 +2,17 @@
 
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from isochrone import __version__
+from isochrone.access.quotas import Account
 from isochrone.cluster.view import InstanceView, QueueView
 from isochrone.gateway.accesslog import AccessLog
 from isochrone.gateway.app import Gateway
 from isochrone.gateway.watch import Watched
 from isochrone.nouns.instance import State
 from isochrone.observe.families import Family, Row
+from isochrone.observe.usage import TENANTS_MAX
 
 _INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] = (
     ("isochrone_instance_weight", "Share of work relative to its peers; 0: takes nothing new.", lambda v: v.weight),
@@ -88,6 +91,27 @@ def build_info(policy: str, shadow: str | None) -> list[Family]:
     return [Family("isochrone_build_info", "gauge", "What runs here; always 1.", labels, [(row, 1.0)])]
 
 
+def tenant_gauges(accounts: Iterable[Account]) -> list[Family]:
+    """What tenants have under way; those of the first TENANTS_MAX that have asked anything."""
+    shown = list(islice(accounts, TENANTS_MAX))
+    return [
+        Family(
+            "isochrone_tenant_running_requests",
+            "gauge",
+            "Requests of the tenant that are held or running.",
+            ("tenant",),
+            [((account.tenant.name,), account.running) for account in shown],
+        ),
+        Family(
+            "isochrone_tenant_reserved_tokens",
+            "gauge",
+            "Tokens set aside for them.",
+            ("tenant",),
+            [((account.tenant.name,), account.reserved_tokens) for account in shown],
+        ),
+    ]
+
+
 LAG_SHARES = (0.5, 0.99, 1.0)
 """Quantiles of the event loop's lag that are shown."""
 
@@ -121,6 +145,13 @@ def process_gauges(gateway: Gateway, access_log: AccessLog | None) -> list[Famil
             "Open connections to an instance.",
             ("instance", "state"),
             upstream,
+        ),
+        Family(
+            "isochrone_early_refusals_total",
+            "counter",
+            "Requests refused before the core heard of them (malformed, no key, over a quota), by error code.",
+            ("reason",),
+            [((code,), count) for code, count in gateway.reception.refusals.items()],
         ),
         _single("isochrone_held_body_bytes", "gauge", "Request bodies in memory.", gateway.bodies.held_bytes),
         _single("isochrone_draining", "gauge", "1 while the gateway drains.", float(gateway.draining)),

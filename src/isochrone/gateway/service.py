@@ -3,8 +3,10 @@
 import logging
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isochrone.access.paths import Paths
+from isochrone.adapters.keystore import StoreError
 from isochrone.cluster import Cluster
 from isochrone.config.build import Configuration
 from isochrone.gateway import gauges
@@ -13,10 +15,14 @@ from isochrone.gateway.admin import Admin
 from isochrone.gateway.admin_server import AdminServer
 from isochrone.gateway.app import Gateway, GatewaySettings
 from isochrone.gateway.fleet import Fleet
+from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import Metrics
 from isochrone.gateway.warmstart import WarmStart
 from isochrone.gateway.watch import Watch
 from isochrone.observe.families import Family, families
+
+if TYPE_CHECKING:
+    from isochrone.gateway.oidc import TokenVerifier
 
 log = logging.getLogger("isochrone.service")
 
@@ -38,6 +44,7 @@ class Service:
                 limits=configuration.relay,
                 paths=Paths(configuration.paths),
                 routes=configuration.routes,
+                access=configuration.access,
                 inject=file.inject == "usage",
             ),
         )
@@ -51,13 +58,21 @@ class Service:
         self.metrics.add(lambda: gauges.queue_gauges(self.cluster.queues()))
         self.metrics.add(lambda: gauges.asking_counters(self.watch.instances.items()))
         self.metrics.add(self._process)
-        self.admin = AdminServer(Admin(self.fleet, configuration, self.metrics).app())
+        self.keys = self._key_watch()
+        self.admin = AdminServer(Admin(self.fleet, configuration, self.metrics, self.gateway.door, self.keys).app())
+        self.tokens: TokenVerifier | None = None
         self.port = 0
         self.admin_port = 0
 
     async def start(self) -> None:
         """Listen and begin to ask instances. StartError where that fails."""
         file = self.configuration.file
+        if self.keys is not None:
+            try:
+                self.keys.start()
+            except StoreError as error:
+                raise StartError(f"keys: {error}") from None
+        await self._start_tokens()
         if self.warm_start is not None and self.warm_start.load():
             log.info("warm start: took up what %s knows", file.warm_start)
         if self.access_log is not None:
@@ -90,11 +105,41 @@ class Service:
         limit_s = self.cluster.settings.drain_s_max if drain_s_max is None else drain_s_max
         await self.gateway.drain(limit_s)
         await self.watch.close()
+        if self.tokens is not None:
+            await self.tokens.close()
+        if self.keys is not None:
+            await self.keys.close()
         if self.access_log is not None:
             await self.access_log.close()
         if self.warm_start is not None and self.port:
             await self.warm_start.close()
         await self.admin.close()
+
+    def _key_watch(self) -> KeyWatch | None:
+        """What keeps keys and usage; None where everybody may do everything."""
+        door = self.gateway.door
+        if door is None:
+            return None
+        keys = KeyWatch(door.ring, self.configuration.keys)
+        self.gateway.records.append(keys.record)
+        self.metrics.add(keys.families)
+        self.metrics.add(lambda: gauges.tenant_gauges(door.quotas.accounts.values()))
+        return keys
+
+    async def _start_tokens(self) -> None:
+        """Take tokens of an issuer, where one is configured."""
+        plan, door = self.configuration.tokens, self.gateway.door
+        if plan is None or door is None:
+            return
+        from isochrone.gateway.jwks import JwksError  # 10 MB of cryptography that most gateways never need
+        from isochrone.gateway.oidc import TokenVerifier
+
+        self.tokens = TokenVerifier(plan, door.quotas.tenants)
+        try:
+            await self.tokens.start()
+        except JwksError as error:
+            raise StartError(f"jwt: {error}") from None
+        door.verifier = self.tokens
 
     def _process(self) -> list[Family]:
         settings = self.cluster.settings

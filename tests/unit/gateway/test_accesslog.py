@@ -19,6 +19,7 @@ def decision(**changes: object) -> Decision:
         "model": "m",
         "path": "/v1/chat/completions",
         "tenant": "anonymous",
+        "key": "key-1",
         "route": "chat",
         "stream": True,
         "policy": "equal-cost",
@@ -54,6 +55,7 @@ def test_a_line_tells_the_whole_story(tmp_path: Path) -> None:
     assert line == {
         "id": "r-1",
         "tenant": "anonymous",
+        "key": "key-1",
         "model": "m",
         "path": "/v1/chat/completions",
         "route": "chat",
