@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import price
+from isochrone.scheduling.cap import allows
+from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, derive
@@ -28,29 +30,49 @@ def held(number: int, chance: random.Random, positions: int) -> Held:
         hits=chance.choice([None, hits]),
         sheddable=sheddable,
         ttft_slo_s=2.0 if sheddable else 0.0,
+        step_s_max=chance.choice([0.0, 0.0, 0.02, 0.04]),
     )
     arrived = chance.randrange(SECOND)
     barred = frozenset(chance.sample(range(positions), k=chance.choice([0, 0, 1])))
+    priority = chance.choice([0, 0, 1])
     return Held(
         request=f"r{number}",
         ask=ask,
         since=arrived,
         arrived_at=arrived,
-        key=order_key(arrived, chance.choice([0, 0, 1]), chance.random()),
+        key=order_key(arrived, priority, chance.random()),
         barred=barred,
+        priority=priority,
+        line=chance.randrange(3),
+        apart=chance.random() < 0.1,
     )
 
 
-def naive(waiting: list[Held], pool: Pool, now: Instant) -> tuple[str, int] | None:
+def tenants(chance: random.Random) -> Fairness | None:
+    """Three tenants, or none to be told apart."""
+    if chance.random() < 0.5:
+        return None
+    fairness = Fairness()
+    for name in "abc":
+        fairness.arrived(name)
+        fairness.charge(name, chance.choice([0, 100, 5_000]), 0)
+    return fairness
+
+
+def naive(waiting: list[Held], pool: Pool, now: Instant, fairness: Fairness | None) -> tuple[str, int] | None:
     """The rule as it is written, request by request."""
-    for one in sorted(waiting, key=lambda held: held.key):
+
+    def turn(held: Held) -> tuple[int, float, float]:
+        return -held.priority, float(fairness.counters[held.line]) if fairness is not None else 0.0, held.key
+
+    for one in sorted((held for held in waiting if not held.apart), key=turn):
         prices = price.equal_cost(one.ask, pool.rows, now)
         for position, row in enumerate(pool.rows):
             over_kv = row.has_slot and not row.has_room
             if over_kv or row.slot in one.barred:
                 prices[position] = float("inf")
         chunks = SETTINGS.hold_chunks_sheddable if one.ask.sheddable else SETTINGS.hold_chunks
-        takers = [p for p, row in enumerate(pool.rows) if prices[p] < float("inf") and _open(row, chunks, now)]
+        takers = [p for p, row in enumerate(pool.rows) if prices[p] < float("inf") and _open(one.ask, row, chunks, now)]
         if not takers:
             continue
         best = min(takers, key=lambda p: prices[p])
@@ -60,9 +82,10 @@ def naive(waiting: list[Held], pool: Pool, now: Instant) -> tuple[str, int] | No
     return None
 
 
-def _open(row: Row, chunks: float, now: Instant) -> bool:
+def _open(ask: Ask, row: Row, chunks: float, now: Instant) -> bool:
     pending_s = row.pending_s + max(0, row.head_due - now) * 1e-9
-    return row.has_room and (row.idle or pending_s <= chunks * row.chunk_s)
+    below_cap = not ask.step_s_max or allows(ask, row)
+    return row.has_room and (row.idle or (pending_s <= chunks * row.chunk_s and below_cap))
 
 
 @given(st.integers(0, 100_000), st.integers(2, 7), st.integers(0, 40), st.integers(0, 2 * SECOND))
@@ -88,8 +111,9 @@ def test_best_is_what_the_rule_says(seed: int, positions: int, count: int, later
             changed = pool.refresh(SECOND, lambda i, at: derive(i, SETTINGS, lengths, at))
             assert list(changed) == [position]
             queue.reprice(pool, changed)
-    choice = queue.best(pool, now, SETTINGS)
-    expected = naive(list(waiting.values()), pool, now)
+    fairness = tenants(chance)
+    choice = queue.best(pool, now, SETTINGS, fairness)
+    expected = naive(list(waiting.values()), pool, now, fairness)
     assert (choice is None) == (expected is None)
     if choice is not None:
         found, position, prices = choice

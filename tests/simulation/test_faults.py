@@ -12,6 +12,7 @@ from isochrone.nouns.instant import SECOND, nanoseconds
 from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
+from isochrone.scheduling.parts import PARTS
 from tests.support.rig import Engine, Rig
 
 SEEDS = 120
@@ -32,15 +33,31 @@ def swarm(seed: int) -> Rig:
         slots_default=chance.choice([None, 2, 8]),
         slo=chance.choice([None, Slo(1.0, 0.1, True), Slo(2.0, None, False)]),
         heartbeat_interval_s=0.5,
+        without=frozenset(chance.sample(sorted(PARTS), chance.choice([0, 0, 1, 4]))),
+        cap_ratio=chance.choice([None, None, 0.6]),
+        slow_start_s=chance.choice([0.0, 5.0, 30.0]),
+        money_price_s=chance.choice([0.0, 60.0]),
+        slo_by_tenant=chance.choice([{}, {"b": Slo(0.5, 0.03, True)}]),
     )
     rig = Rig(settings, engines=chance.choice([1, 2, 4, 7]), seed=seed, token_s=chance.choice([20e-6, 200e-6]))
+    rig.kv_capacity_tokens = chance.choice([None, None, 15_000, 100_000])
+    for engine in rig.engines.values():
+        if chance.random() < 0.2:
+            engine.step_s *= chance.choice([1.5, 3.0])
+    tenants = chance.choice([["a"], ["a", "b"], [f"t{number}" for number in range(20)]])
     texts = [bytes([65 + k]) * 40_000 for k in range(6)]
     length_s = 12.0
     for number in range(chance.choice([20, 120])):
         name = f"r{number}"
         when = SECOND + nanoseconds(chance.random() * length_s)
         text = chance.choice(texts)[: chance.choice([100, 2_000, 40_000])]
-        request = rig.request(name, text, output=chance.choice([1, 20, 200]), priority=chance.choice([0, 0, 1]))
+        request = rig.request(
+            name,
+            text,
+            output=chance.choice([1, 20, 200]),
+            priority=chance.choice([0, 0, 1]),
+            tenant=chance.choice(tenants),
+        )
         rig.at(when, Arrived(request))
         if chance.random() < 0.15:
             rig.at(when + nanoseconds(chance.random() * 3), ("leave", name))
@@ -51,6 +68,9 @@ def swarm(seed: int) -> Rig:
         rig.at(start + nanoseconds(chance.random() * 4), ("mode", engine_id, "up"))
     if chance.random() < 0.3:
         rig.at(SECOND + nanoseconds(chance.random() * length_s), ("withdraw", "e0", chance.random() < 0.7))
+    if chance.random() < 0.3:
+        late = Engine("late", step_s=chance.choice([0.02, 0.06]))
+        rig.at(SECOND + nanoseconds(chance.random() * length_s), ("join", late, chance.choice([None, 4.0])))
     return rig
 
 

@@ -87,6 +87,8 @@ class Rig:
         """Heartbeats for each scrape."""
         self.idle_gauge = ""
         """The engine whose gauge of running requests always says 0."""
+        self.kv_capacity_tokens: int | None = None
+        """KV memory of each engine; None: they do not tell."""
         for number in range(engines):
             self.join(Engine(f"e{number}", **engine_kwargs))
 
@@ -263,8 +265,21 @@ class Rig:
             self.beats += 1
             if self.beats // len(self.engines) % self.scrape_every:
                 return self.at(self.now + nanoseconds(self.settings.heartbeat_interval_s), ("beat", engine_id))
-            self.feed(Observed(engine_id, Snapshot(engine="vllm", running=running, waiting=0), self.now))
+            self.feed(Observed(engine_id, self._snapshot(engine, running), self.now))
         return self.at(self.now + nanoseconds(self.settings.heartbeat_interval_s), ("beat", engine_id))
+
+    def _snapshot(self, engine: Engine, running: int) -> Snapshot:
+        """What the engine's metrics say."""
+        capacity, used = self.kv_capacity_tokens, 0
+        if capacity is None:
+            return Snapshot(engine="vllm", running=running, waiting=0)
+        for attempt in engine.running:
+            decision = self.cluster.decision(self.sent[attempt].request)
+            used += self.sent[attempt].output + (decision.prompt_tokens_estimate if decision is not None else 0)
+        usage = min(1.0, used / capacity)
+        return Snapshot(
+            engine="vllm", running=running, waiting=0, kv_usage_ratio=usage, kv_capacity_tokens=capacity
+        )  # fmt: skip
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -289,6 +304,9 @@ class Rig:
             if held:
                 self._end(request, "client_left")
 
+    def _join(self, engine: Engine, cost_per_hour: float | None) -> None:
+        self.join(engine, cost_per_hour=cost_per_hour)
+
     def _withdraw(self, engine_id: str, drain: bool) -> None:
         self.feed(Withdrawn(engine_id, drain))
 
@@ -301,8 +319,13 @@ class Rig:
         assert self.cluster.in_flight() == 0
         for instance in self.cluster._world.table.by_id.values():
             assert instance.ledger.is_zero(), f"{instance.id}: {instance.ledger}"
+            assert instance.reserved_for is None
         for queue in self.cluster.queues():
             assert queue.depth == 0
+        for pool in self.cluster._world.pools.values():
+            assert not pool.apart
+            assert pool.reservation is None
+            assert pool.fairness is None or pool.fairness.active == 0
         assert self.cluster.next_deadline() is None
 
 

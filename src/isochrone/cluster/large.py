@@ -1,7 +1,7 @@
 """Prompts that fit only an empty instance wait apart from the queue, for one that is emptied for them.
 
-What is large and where there is room says `scheduling/reservation.py`; here is when: looked at whenever the pool's queue
-is pumped. All of it acts only while requests may be held at all.
+What is large and where there is room says `scheduling/reservation.py`; here is when: whenever the pool's queue is
+pumped. All of it acts only while requests may be held at all.
 """
 
 from isochrone.cluster.world import Flow, ModelPool, World

@@ -30,8 +30,9 @@ class Gaps:
         if count == 0:
             self._medians[place] = gap_s
         else:
-            by = STEP if count >= SAMPLES_MIN else 1.0 + (STEP - 1.0) * 4
-            self._medians[place] *= by if gap_s > self._medians[place] else 1.0 / by
+            by = STEP if count >= SAMPLES_MIN else 1.0 + 4.0 * (STEP - 1.0)
+            kept = self._medians[place]
+            self._medians[place] = min(kept * by, gap_s) if gap_s > kept else max(kept / by, gap_s)
         self._counts[place] = count + 1
 
     def floor(self, gap_s: float) -> int:
