@@ -46,6 +46,12 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Metric names that were looked for and not found."""
     level_factor: float
     """How much slower than its class: 1 as its class."""
+    slow: bool
+    """That counts: it is lasting, large and unusual."""
+    class_shift_ratio: float
+    """Step time of its class over what it was some minutes ago: 1 as ever."""
+    failure_ratio: float
+    """Share of attempts that failed lately."""
     step_samples: int
     step_s: float
     """Learnt seconds of a step, of a token, of a KV token read."""
@@ -106,6 +112,9 @@ def instances(world: World, now: Instant) -> list[InstanceView]:
                 scrape_age_s=seconds(now - instance.scraped_at) if instance.scraped_at is not None else None,
                 missing=snapshot.missing if snapshot is not None else (),
                 level_factor=instance.level.factor,
+                slow=instance.slowness.slow(instance.level),
+                class_shift_ratio=world.table.watch(instance.class_name).ratio,
+                failure_ratio=instance.failure_rate.now(now),
                 step_samples=instance.step_times.samples,
                 step_s=step_s,
                 token_s=token_s,

@@ -12,7 +12,10 @@ def learned(world: World) -> dict[str, object]:
     return {
         "version": VERSION,
         "classes": {name: model.learned() for name, model in world.table.classes().items() if model.samples},
-        "levels": {instance.id: instance.level.learned() for instance in world.table.by_id.values()},
+        "levels": {
+            instance.id: {**instance.level.learned(), "class": instance.class_name}
+            for instance in world.table.by_id.values()
+        },
         "lengths": world.lengths.learned(),
         "prompt_tokens": world.prompt_tokens.learned(),
     }
@@ -26,6 +29,7 @@ def restore(world: World, values: Mapping[str, object]) -> None:
         world.table.class_model(str(name)).restore(_mapping(kept))
     for instance_id, kept in _mapping(values.get("levels")).items():
         world.table.remember_level(str(instance_id), _mapping(kept))
+    world.any_slow = any(one.slowness.slow(one.level) for one in world.table.by_id.values())
     world.lengths.restore(_mapping(values.get("lengths")))
     world.prompt_tokens.restore(_mapping(values.get("prompt_tokens")))
 

@@ -142,6 +142,7 @@ class World:
 
     def place_in_pools(self, instance: Instance, now: Instant) -> None:
         """The instance joined, or serves other models now."""
+        self.any_slow = self.any_slow or instance.slowness.slow(instance.level)
         for model, pool in self.pools.items():
             if instance in pool.known and model not in instance.models:
                 pool.known.remove(instance)

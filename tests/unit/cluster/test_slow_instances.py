@@ -108,3 +108,38 @@ def test_labelled_instances_stay_in_their_class() -> None:
     rig.run(until=rig.now + SETTLES_AFTER_NS + 120 * SECOND)
     assert {view.device_class for view in rig.cluster.instances()} == {"h100"}
     assert slow(rig) == {"d"}
+
+
+def test_a_warm_start_brings_slowness_and_classes_back() -> None:
+    first = rig_with({"a": 1, "b": 1, "c": 1, "d": 2.5})
+    load(first, 40, 6, "x")
+    first.run(until=first.now + 50 * SECOND)
+    assert slow(first) == {"d"}
+    table = first.cluster._world.table
+    table.settle_apart(table.by_id["d"])
+    table.by_id["c"].level.observe(1.0, 1.0)
+    table.by_id["c"].slowness.believe(table.by_id["c"].level)
+    again = rig_with({"a": 1, "b": 1})
+    again.cluster.restore(first.cluster.learned())
+    again.join(Engine("c"))
+    again.join(Engine("d"))
+    views = {view.id: view for view in again.cluster.instances()}
+    assert views["d"].device_class == table.by_id["d"].class_name != views["a"].device_class
+    assert [views[name].slow for name in "abcd"] == [False, False, True, False]
+    assert again.cluster._world.any_slow
+    assert views["d"].class_shift_ratio == 1.0
+
+
+def test_an_operator_sees_failures_and_classes_that_move() -> None:
+    rig = rig_with(dict.fromkeys("abcd", 1))
+    load(rig, 60, 4, "x")
+    rig.run(until=rig.now + 70 * SECOND)
+    rig.engines["a"].mode = "broken"
+    for engine in rig.engines.values():
+        engine.step_s *= 1.6
+    load(rig, 40, 6, "y")
+    rig.run(until=rig.now + 30 * SECOND)
+    views = {view.id: view for view in rig.cluster.instances()}
+    assert all(view.class_shift_ratio > 1.15 for view in views.values())
+    assert not any(view.slow for view in views.values()), "all of them: nobody is to blame"
+    assert views["a"].failure_ratio > 0 == views["b"].failure_ratio
