@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from isochrone.cluster import Cluster
-from isochrone.config.driver import Link, RelayLimits
+from isochrone.config.driver import Access, Link, RelayLimits
 from isochrone.gateway.app import Gateway, GatewaySettings
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.events import ModelsSeen, Probed, Verdict
@@ -66,6 +66,10 @@ class Served:
         assert gateway.bodies.held_bytes == 0
         assert gateway.brain.faults == 0
         assert gateway.cluster.in_flight() == 0
+        if gateway.door is not None:
+            assert len(gateway.door.quotas) == 0
+            for account in gateway.door.quotas.accounts.values():
+                assert (account.running, account.reserved_tokens) == (0, 0)
         for view in gateway.cluster.instances():
             assert (view.in_flight, view.pending_prefill_tokens, view.kv_tokens) == (0, 0, 0)
             assert view.pending_prefill_s == 0
@@ -89,10 +93,12 @@ async def serving(
     inject: bool = True,
     models: tuple[str, ...] = ("m",),
     longest: int | None = 8192,
+    access: Access | None = None,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port in front of these engines, all of them ready."""
     gateway = Gateway(
-        Cluster(settings or Settings(policy="round-robin"), Random(7)), GatewaySettings(limits=limits, inject=inject)
+        Cluster(settings or Settings(policy="round-robin"), Random(7)),
+        GatewaySettings(limits=limits, inject=inject, access=access or Access()),
     )
     for engine in engines:
         join(gateway, engine.id, engine.url, models, longest)

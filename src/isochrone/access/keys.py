@@ -64,6 +64,7 @@ def credential_in(read: Mapping[bytes, bytes]) -> bytes | None:
         token = read.get(b"x-api-key")
         if token is None:
             return None
+        token = token.strip()
     elif value[:7].lower() == b"bearer ":
         token = value[7:].strip()
     else:

@@ -27,16 +27,19 @@ def is_local(target: bytes) -> bool:
     return path in (b"/health", b"/ready", MODELS) or path.startswith(MODELS + b"/")
 
 
-def is_open(target: bytes) -> bool:
-    """True for a path that needs no key."""
-    return target.partition(b"?")[0] in (b"/health", b"/ready")
+METHODS = (b"GET", b"HEAD")
+
+
+def needs_key(inbound: "Inbound") -> bool:
+    """False where the answer tells a stranger nothing: our health, and that a method is wrong."""
+    return inbound.method in METHODS and inbound.target.partition(b"?")[0] not in (b"/health", b"/ready")
 
 
 def answer(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound", sees: Callable[[str], bool]) -> None:
     """Answer a request to one of our paths. `sees`: whether the caller may hear of a model."""
     gateway.bodies.release(inbound)
     path = inbound.target.partition(b"?")[0]
-    if inbound.method not in (b"GET", b"HEAD"):
+    if inbound.method not in METHODS:
         error = wire.method_not_allowed(inbound.method, path[:200].decode("latin-1"), "GET, HEAD")
         client.refuse(inbound, error, False, b"allow: GET, HEAD\r\n")
     elif path in (b"/health", b"/ready"):

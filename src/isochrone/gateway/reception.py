@@ -178,7 +178,7 @@ class Reception:
             self._refuse(client, inbound, otherwise)
             return
         sees = _anything
-        if self.door is not None and not local.is_open(inbound.target):
+        if self.door is not None and local.needs_key(inbound):
             caller = self.door.identify(inbound.read)
             if isinstance(caller, ApiError):
                 self._refuse(client, inbound, caller)
