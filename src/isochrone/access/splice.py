@@ -87,7 +87,7 @@ class Splice(StreamMeter):
 
     __slots__ = (
         "_after", "_base_tokens", "_contract", "_dialect", "_dropping", "_envelope", "_log", "_prompt_ids", "_start",
-        "_tail", "_transcript", "continued", "error_event", "prompt_tokens", "why_not",
+        "_tail", "_transcript", "continued", "prompt_tokens", "why_not",
     )  # fmt: skip
 
     def __init__(self, contract: Contract, cut_usage: bool) -> None:
@@ -97,8 +97,6 @@ class Splice(StreamMeter):
         """Why the stream can no longer be continued; empty while it can."""
         self.continued = 0
         """How often it has changed its instance."""
-        self.error_event = b""
-        """An error event of the instance, kept back because the stream may be continued."""
         self.prompt_tokens = 0
         self._dialect = dialect.CHAT if contract.chat else dialect.COMPLETIONS
         self._after = self._dialect.after + b"["
@@ -110,6 +108,11 @@ class Splice(StreamMeter):
         self._log = self._transcript.log
         self._base_tokens = 0
         self._tail = ""
+
+    @property
+    def gave_out(self) -> bool:
+        """The instance has said that it failed, and the client does not know."""
+        return self.failed and (bool(self.error_event) or self.continued > 0)
 
     # What is kept.
 
@@ -233,6 +236,8 @@ class Splice(StreamMeter):
             return self.why_not
         if not self._envelope:
             return "no event has come yet"
+        if self._finish_reason is not None:
+            return "its last token is out"
         point = self._transcript.point(self._contract.promise is Promise.EXACT)
         if point is None:
             return "no resume point: the engine holds text back, or gave several tokens at once"

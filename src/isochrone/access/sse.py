@@ -48,13 +48,16 @@ class StreamMeter:
     """Meters one streamed answer. Feed it all body bytes in order and send on what it returns."""
 
     __slots__ = (
-        "_cut_usage", "_finish_reason", "_opaque", "_pending", "_usage", "failed", "output_tokens", "whole",
+        "_cut_usage", "_finish_reason", "_opaque", "_pending", "_usage", "error_event", "failed",
+        "output_tokens", "whole",
     )  # fmt: skip
 
     def __init__(self, cut_usage: bool = False) -> None:
         """`cut_usage`: the usage event is there because we asked for it, so the client must not see it."""
         self.output_tokens = 0
         """So far; 0 until the first event with output. One an event, unless ids or usage say more exactly."""
+        self.error_event = b""
+        """An error event that was kept back."""
         self.whole = False
         """The stream's last event was seen: what ends without it is broken off."""
         self.failed = False
@@ -65,6 +68,11 @@ class StreamMeter:
         self._pending = bytearray()
         """The start of an event that is not whole yet, at most EVENT_BYTES_MAX."""
         self._opaque = False
+
+    @property
+    def gave_out(self) -> bool:
+        """The instance has failed in a stream that may go on elsewhere."""
+        return False
 
     @property
     def usage(self) -> Usage | None:

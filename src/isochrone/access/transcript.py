@@ -60,7 +60,7 @@ class Transcript:
 
     def tokens(self) -> int:
         """Ids so far."""
-        return self.base.tokens + sum(map(count, self.log.split(b"\n")[1::2]))
+        return self.base.tokens + sum(map(count, bytes(self.log).split(b"\n")[1::2]))
 
     def point(self, exact: bool) -> Point | None:
         """The latest resume point; None where there is none that can be used.

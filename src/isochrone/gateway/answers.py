@@ -61,6 +61,15 @@ class Answer:
         ours = exchange.about() + exchange.inbound.reply_lines
         self.head: bytes | None = b"".join((status_line(status), lines, ours, framing, connection, b"\r\n"))
 
+    def _joins(self, exchange: "Exchange", status: int, chunked: bool) -> None:
+        """In place of `__init__`: the client has a head already."""
+        self.exchange = exchange
+        self.status = status
+        self.last_output_at = 0
+        self.output_tokens = 0
+        self.chunked = chunked
+        self.head = None
+
     def take(self, body: bytes, last: bool) -> None:
         """Body bytes of the instance, `last` with the end of the answer. Never called again after `last`."""
         raise NotImplementedError
@@ -82,7 +91,7 @@ class Answer:
         if self.head is not None:
             body = self.head + body
             self.head = None
-            self.exchange.deliver()
+            self.exchange.deliver(self)
         if body:
             self.exchange.client.write(body)
 
@@ -160,12 +169,17 @@ class ByteAnswer(Answer):
 class EventAnswer(Answer):
     """A stream of tokens: whole events, metered on the way."""
 
-    __slots__ = ("_attempt", "_meter", "_reported", "_reported_at")
+    __slots__ = ("_attempt", "_before", "_meter", "_reported", "_reported_at")
 
     def __init__(self, exchange: "Exchange", status: int, lines: bytes) -> None:
         super().__init__(exchange, status, lines, None)
-        self._meter = StreamMeter(cut_usage=exchange.cut_usage)
-        self._attempt = exchange.attempt
+        self._begin(exchange.new_meter())
+
+    def _begin(self, meter: StreamMeter) -> None:
+        self._meter = meter
+        self._before = self.output_tokens = meter.output_tokens
+        """Tokens of attempts before this one."""
+        self._attempt = self.exchange.attempt
         self._reported = 0
         self._reported_at: Instant = 0
 
@@ -175,10 +189,12 @@ class EventAnswer(Answer):
         tokens = meter.output_tokens
         if tokens != self.output_tokens:
             self.output_tokens = tokens
-            self._progress(tokens)
+            self._progress(tokens - self._before)
             if self.exchange.attempt != self._attempt:  # the cluster has ended the attempt over this news
                 return
-        if last:
+        if meter.gave_out:
+            self._broke(events)
+        elif last:
             self._end(events)
         elif events:
             self.write(events, False)
@@ -189,11 +205,20 @@ class EventAnswer(Answer):
         if not self._reported:
             self._reported = tokens
             self._reported_at = now
+            self.exchange.account()
             self.exchange.gateway.brain.submit(FirstToken(self._attempt))
         elif tokens - self._reported >= PROGRESS_TOKENS or now - self._reported_at >= PROGRESS_NS:
             self._reported = tokens
             self._reported_at = now
+            self.exchange.account()
             self.exchange.gateway.brain.submit(Progress(self._attempt, tokens))
+
+    def _broke(self, events: bytes) -> None:
+        """The instance said that it cannot go on, in a stream that may go on elsewhere."""
+        if events:
+            self.write(events, False)
+        self.exchange.drop_upstream()
+        self.exchange.garbled("the instance reported an error in the stream")
 
     def _end(self, events: bytes) -> None:
         """The instance ended the body in good order; whether the answer is whole, its last events tell."""
@@ -211,7 +236,8 @@ class EventAnswer(Answer):
             self.exchange.lost("the stream ended without its last event", self.status)
 
     def break_off(self, error: ApiError) -> None:
-        self.write(wire.stream_event(error, self.exchange.route.anthropic), last=True)
+        told = self._meter.error_event
+        self.write(told or wire.stream_event(error, self.exchange.route.anthropic), last=True)
         self.exchange.client.keep = False
 
 

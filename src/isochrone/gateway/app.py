@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from isochrone.access.cors import Cors
 from isochrone.access.paths import Paths
 from isochrone.access.tenants import Tenants
+from isochrone.adapters.engine.abilities import GIVES_TOKEN_IDS
 from isochrone.cluster import Cluster
 from isochrone.config.driver import Access, Link, RelayLimits, Routes
 from isochrone.gateway import fetch, local
@@ -27,9 +28,10 @@ from isochrone.gateway.inbound import Bodies
 from isochrone.gateway.limits import Sweep
 from isochrone.gateway.pool import Pool
 from isochrone.gateway.reception import Reception
+from isochrone.gateway.resuming import Kept
 from isochrone.gateway.server import ClientConnection
 from isochrone.nouns.decision import Decision
-from isochrone.nouns.events import Event, Found, Withdrawn
+from isochrone.nouns.events import Event, Found, Observed, Withdrawn
 from isochrone.nouns.instance import InstanceSpec
 
 log = logging.getLogger("isochrone.gateway")
@@ -51,6 +53,8 @@ class GatewaySettings:
     access: Access = field(default_factory=Access)
     inject: bool = True
     """Splice `stream_options.include_usage` into streamed requests and cut out what it adds. `--inject none`: False."""
+    resume: bool = True
+    """Ask for token ids on behalf of streams, so that they can go on on another instance. Needs `inject`."""
 
 
 class Gateway:
@@ -66,6 +70,7 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self.connections_refused = 0
         self.bodies = Bodies(settings.limits.bodies_bytes_max)
+        self.kept = Kept(settings.limits.resume_bytes_max, settings.limits.resume_stream_bytes_max)
         access = settings.access
         self.door: Doorkeeper | None = None
         """None: everybody may do everything."""
@@ -77,8 +82,8 @@ class Gateway:
         """The client's own credentials go to the engine, where that has none configured."""
         cors = Cors(access.origins, access.preflight_s) if access.origins else None
         self.reception = Reception(
-            self, settings.paths, settings.routes, settings.limits, settings.inject, self.door, cors
-        )  # fmt: skip
+            self, settings.paths, settings.routes, settings.limits, settings.inject, settings.resume, self.door, cors
+        )
         self.sweep = Sweep(self, settings.limits.sweep_s)
         self.draining = False
         self.port = 0
@@ -94,6 +99,8 @@ class Gateway:
 
     def submit(self, event: Event) -> None:
         """Hand an event to the cluster and carry out what it says."""
+        if isinstance(event, Observed) and (pool := self.pools.get(event.instance)) is not None:
+            pool.gives_ids = event.snapshot.engine in GIVES_TOKEN_IDS
         self.brain.submit(event)
 
     async def http_get(self, instance: str, path: str, timeout_s: float) -> fetch.Fetched:

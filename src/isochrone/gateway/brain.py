@@ -49,7 +49,7 @@ class Party(Protocol):
 
     def fail(self, error: ApiError | None) -> None: ...
 
-    def abort(self, why: str) -> None: ...
+    def abort(self, why: str, if_movable: bool = False) -> None: ...
 
     def recorded(self) -> None: ...
 
@@ -137,7 +137,7 @@ class Brain:
         elif isinstance(command, Abort):
             party = self.attempts.get(command.attempt)
             if party is not None:
-                party.abort(command.why)
+                party.abort(command.why, command.if_movable)
         else:
             party = self.requests.get(command.request)
             if party is not None:

@@ -7,8 +7,12 @@ attempt ends; `_ended` is the only place that does. The bytes of an answer are t
 
 from typing import TYPE_CHECKING
 
-from isochrone.gateway import answers, headers
+from isochrone.access.contract import Contract, Promise
+from isochrone.access.splice import Splice
+from isochrone.access.sse import StreamMeter
+from isochrone.gateway import answers, continued, headers
 from isochrone.gateway.headers import id_line
+from isochrone.gateway.resuming import CONTINUABLE, TOKENIZE, Resuming
 from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch, Limits
 from isochrone.nouns.errors import ApiError
@@ -34,9 +38,9 @@ class Exchange:
     """The relay's side of one request. At most one attempt is in flight at a time."""
 
     __slots__ = (
-        "answer", "answered", "attempt", "body", "client", "cut_usage", "delivered", "dispatched_at", "ended_as",
-        "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal", "parting", "request", "route",
-        "upstream", "why",
+        "answer", "answered", "attempt", "body", "client", "contract", "cut_usage", "delivered", "delivering",
+        "dispatched_at", "ended_as", "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal", "outgoing",
+        "parting", "request", "resuming", "route", "target", "upstream", "why",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +52,7 @@ class Exchange:
         request: Request,
         body: bytes,
         cut_usage: bool,
+        contract: Contract | None = None,
     ) -> None:
         self.gateway = gateway
         self.client = client
@@ -55,8 +60,16 @@ class Exchange:
         self.route = route
         self.request = request
         self.body = body
-        """What the instance is sent: the client's bytes, with a spliced field where `cut_usage`. Kept for another
-        attempt until the first byte of an answer is delivered."""
+        """The client's bytes, with a spliced field where `cut_usage`. Kept for another attempt until the first byte of
+        an answer is delivered, or for longer where resuming needs it."""
+        self.target = inbound.target
+        self.outgoing = body
+        """Path and body that the instance is sent."""
+        self.contract = contract
+        """Of streams, where resuming is on."""
+        self.resuming: Resuming | None = None
+        if contract is not None and contract.promise is not Promise.REFUSED:
+            self.resuming = Resuming(contract, gateway.kept)
         self.cut_usage = cut_usage
         """We asked for usage on the client's behalf: its event is cut out of the stream again."""
         self.attempt = NO_ATTEMPT
@@ -70,6 +83,8 @@ class Exchange:
         """The last instance's 429 or 5xx, passed on if nobody else answers."""
         self.delivered = False
         """Bytes of an answer have gone to the client."""
+        self.delivering: answers.Answer | None = None
+        """The answer whose head the client has."""
         self.answered = False
         """An answer was passed on to its end."""
         self.parting: ApiError | None = None
@@ -85,7 +100,7 @@ class Exchange:
     def dispatch(self, command: Dispatch) -> None:
         """Send the request to an instance."""
         assert self.attempt == NO_ATTEMPT
-        assert not self.delivered
+        assert self.delivered == command.continues
         self.attempt = command.attempt
         self.ordinal = command.ordinal
         self.instance = command.instance
@@ -94,10 +109,28 @@ class Exchange:
         self.answer = None
         self.held = None
         pool = self.gateway.pools.get(command.instance)
+        if self.resuming is not None:
+            if command.continues:
+                self.target, self.outgoing = self.resuming.next(self)
+            else:
+                self.outgoing = self.resuming.first(self, pool is not None and pool.gives_ids)
+        self._send()
+
+    def _send(self) -> None:
+        pool = self.gateway.pools.get(self.instance)
         if pool is None:
             self.unreachable("the instance has left")
         else:
             pool.send(self)
+
+    def ask_for_rest(self) -> None:
+        """The prompt's ids are known: ask the same instance for the rest of the answer."""
+        assert self.resuming is not None
+        rest = self.resuming.rest()
+        assert rest is not None
+        self.target, self.outgoing = rest
+        self.answer = None
+        self._send()
 
     def fail(self, error: ApiError | None) -> None:
         """No attempt will answer: end the request with the error, or with what the last instance said."""
@@ -105,8 +138,8 @@ class Exchange:
         if self.gone or self.answered:
             pass
         elif self.delivered:
-            assert self.answer is not None
-            self.answer.break_off(error or self._cut_short())
+            assert self.delivering is not None
+            self.delivering.break_off(error or self._cut_short())
         elif error is None and self.held is not None:
             self.held.pass_on()
         else:
@@ -114,9 +147,9 @@ class Exchange:
             self.client.refuse(self.inbound, error, self.route.anthropic, self.about())
         self.over()
 
-    def abort(self, why: str) -> None:
+    def abort(self, why: str, if_movable: bool = False) -> None:
         """Close the attempt's connection at once. Unless the client has left, the cluster says what is next."""
-        if self.attempt == NO_ATTEMPT:
+        if self.attempt == NO_ATTEMPT or (if_movable and self.delivered and not self._can_continue()):
             return
         self.drop_upstream()
         tokens = 0 if self.answer is None else self.answer.output_tokens
@@ -134,7 +167,7 @@ class Exchange:
         lines, read = headers.sort_out(headers.RESPONSE, raw)
         if status < 400 and not complete:  # news that the very next event makes old is not worth its 2 us
             self.gateway.brain.submit(Accepted(self.attempt))
-        self.answer = answers.choose(self, status, lines, read)
+        self.answer = (continued if self.delivered else answers).choose(self, status, lines, read)
         if complete or b"content-length" in read or status in (204, 304):
             return False
         return b"transfer-encoding" not in read
@@ -162,13 +195,17 @@ class Exchange:
 
     def lost(self, why: str, status: int = 0) -> None:
         """The connection ended before the answer was whole."""
-        tokens = 0 if self.answer is None else self.answer.output_tokens
-        self._ended(Outcome.LOST, status=status, output_tokens=tokens, why=why)
+        if not self._completed():
+            self._ended(Outcome.LOST, status=status, output_tokens=self._tokens(), why=why)
 
     def garbled(self, why: str) -> None:
         """What came was not HTTP."""
-        tokens = 0 if self.answer is None else self.answer.output_tokens
-        self._ended(Outcome.FAILED, output_tokens=tokens, why=why)
+        self._ended(Outcome.FAILED, output_tokens=self._tokens(), why=why)
+
+    def not_continued(self, status: int, why: str) -> None:
+        """The instance did not take a continuation. A 4xx ends the request: others would say the same."""
+        outcome = Outcome.REJECTED if 400 <= status < 500 else Outcome.FAILED
+        self._ended(outcome, status=status, output_tokens=self._tokens(), why=why)
 
     def turned_away(self, held: "answers.HeldAnswer", whole: bool) -> None:
         """The instance answered 429 or 5xx. `whole`: the answer can be passed on as it is."""
@@ -221,8 +258,8 @@ class Exchange:
     def _timed_out(self, limit: str) -> None:
         """`limit`: the field of `Limits` that ran out; the cluster names it, with its value, to the client."""
         self.drop_upstream()
-        tokens = 0 if self.answer is None else self.answer.output_tokens
-        self._ended(Outcome.TIMED_OUT, output_tokens=tokens, why=limit)
+        if not self._completed():
+            self._ended(Outcome.TIMED_OUT, output_tokens=self._tokens(), why=limit)
 
     def give_up(self, error: ApiError) -> None:
         """The gateway stops: end the request now, with an error that the client can see."""
@@ -249,14 +286,23 @@ class Exchange:
         if not credentials and self.gateway.passes_credentials:
             credentials = headers.credential_lines(inbound.read)
         return b"".join((
-            b"POST ", base, inbound.target, host_line, inbound.lines, credentials,
-            b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(self.body), self.request.id.encode()),
+            b"POST ", base, self.target, host_line, inbound.lines, credentials,
+            b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(self.outgoing), self.request.id.encode()),
         ))  # fmt: skip
 
     def _cut_short(self) -> ApiError:
         """What a client is told in the middle of its answer."""
-        message = f"The answer broke off and is not whole ({self.ended_as.value}: {self.why}). Send the request again."
+        why = self._why_not_continued()
+        message = (
+            f"The answer broke off and is not whole ({self.ended_as.value}: {self.why}). "
+            f"{f'It cannot go on elsewhere: {why}. ' if why else ''}Send the request again."
+        )
         return ApiError(502, "server_error", "answer_broke_off", message)
+
+    def _why_not_continued(self) -> str:
+        if self.contract is None:
+            return ""
+        return (self.resuming.refusal() if self.resuming is not None else self.contract.why) or "no other instance"
 
     def about(self) -> bytes:
         """Header lines that tell the client how its request was served."""
@@ -267,11 +313,61 @@ class Exchange:
         instance = pool.id_line if pool is not None else id_line(self.instance)
         return b"x-isochrone-request-id: %b\r\n%bx-isochrone-attempts: %d\r\n" % (request, instance, self.ordinal)
 
-    def deliver(self) -> None:
-        """The first byte of an answer goes out: no other attempt can follow, so the body is no longer needed."""
+    def deliver(self, answer: "answers.Answer") -> None:
+        """The first byte of an answer goes out: it is not begun anew, so the body is no longer needed."""
         self.delivered = True
+        self.delivering = answer
+        self.outgoing = b""
+        resuming = self.resuming
+        if resuming is None or resuming.splice is None or not resuming.splice.needs_body:
+            self.release_body()
+
+    def release_body(self) -> None:
+        """The client's body is not needed any more. May be called again."""
         self.gateway.bodies.release(self.inbound)
         self.body = b""
+
+    # What a stream that may be resumed needs.
+
+    def new_meter(self) -> StreamMeter:
+        """For the events of an answer that begins."""
+        resuming = self.resuming
+        if resuming is None or not resuming.ids_asked:
+            return StreamMeter(self.cut_usage)
+        resuming.splice = Splice(resuming.contract, self.cut_usage)
+        return resuming.splice
+
+    @property
+    def asks_prompt(self) -> bool:
+        """The attempt in flight asks for the prompt's ids."""
+        return self.target == TOKENIZE
+
+    def account(self) -> None:
+        """Some more tokens have come: count what is kept."""
+        if self.resuming is not None:
+            self.resuming.account(self)
+
+    def _can_continue(self) -> bool:
+        return self.resuming is not None and not self.resuming.refusal()
+
+    def _completed(self) -> bool:
+        """All tokens are out and only the stream's last words are lost: say them ourselves."""
+        splice = self.resuming.splice if self.resuming is not None else None
+        rest = splice.ending() if splice is not None and self.delivered else None
+        if rest is None:
+            return False
+        assert splice is not None
+        assert self.delivering is not None
+        self.delivering.write(rest, last=True)
+        self.done(self.delivering.status, splice.usage, splice.output_tokens)
+        return True
+
+    def _tokens(self) -> int:
+        """Output tokens so far, of all attempts that continue each other."""
+        splice = self.resuming.splice if self.resuming is not None else None
+        if splice is not None:
+            return splice.output_tokens
+        return 0 if self.answer is None else self.answer.output_tokens
 
     def over(self) -> None:
         """The request has ended: forget it and let the client's connection go on."""
@@ -279,7 +375,9 @@ class Exchange:
             return
         del self.gateway.brain.requests[self.request.id]
         self.gateway.bodies.release(self.inbound)
-        self.answer = self.held = None
+        if self.resuming is not None:
+            self.resuming.release()
+        self.answer = self.held = self.delivering = None
         self.client.exchange_over()
 
     def _ended(
@@ -297,6 +395,7 @@ class Exchange:
         self.attempt = NO_ATTEMPT
         self.upstream = None
         self.ended_as, self.why = outcome, why
+        resumable = self.delivered and outcome in CONTINUABLE and why != "whole_s" and self._can_continue()
         self.gateway.brain.submit(
-            Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why)
+            Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why, resumable)
         )

@@ -5,6 +5,7 @@ import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from isochrone.adapters.engine.abilities import GIVES_TOKEN_IDS
 from isochrone.config.driver import Link, RelayLimits, Tls
 from isochrone.gateway import clock
 from isochrone.gateway.headers import id_line
@@ -52,6 +53,8 @@ class Pool:
         self.bearer = link.bearer
         self.authorization = b"" if link.bearer is None else b"authorization: Bearer %b\r\n" % link.bearer.encode()
         """The instance's own credentials, which replace the client's; empty: the client's pass."""
+        self.gives_ids = spec.engine in GIVES_TOKEN_IDS
+        """The engine can be asked for token ids. Of `auto` this is known after the first scrape."""
         self.made = 0
         """Connections that are up."""
         self.closing = False

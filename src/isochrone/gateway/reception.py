@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from isochrone.access import wire
+from isochrone.access.contract import contract_of
 from isochrone.access.cors import Cors
 from isochrone.access.inject import with_usage
 from isochrone.access.paths import Paths
@@ -46,6 +47,7 @@ class Reception:
         routes: Routes,
         limits: RelayLimits,
         inject: bool,
+        resume: bool,
         door: Doorkeeper | None = None,
         cors: Cors | None = None,
     ) -> None:
@@ -54,6 +56,7 @@ class Reception:
         self.routes = routes
         self.limits = limits
         self.inject = inject
+        self.resume = resume and inject
         self.door = door
         self.cors = cors
         self.refusals: dict[str, int] = {}
@@ -140,6 +143,7 @@ class Reception:
             spliced = with_usage(route, scanned, body)
             if spliced is not None:
                 body, cut_usage = spliced, True
+        contract = contract_of(route, scanned) if self.resume and scanned.stream else None
         request = Request(
             id=self._id(read.get(b"x-request-id")),
             model=scanned.model,
@@ -160,7 +164,7 @@ class Reception:
             if error is not None:
                 self._refuse(client, inbound, error, route.anthropic, route.template, caller)
                 return
-        exchange = Exchange(self.gateway, client, inbound, route, request, body, cut_usage)
+        exchange = Exchange(self.gateway, client, inbound, route, request, body, cut_usage, contract)
         client.exchange = exchange
         brain = self.gateway.brain
         brain.requests[request.id] = exchange

@@ -46,6 +46,7 @@ class Service:
                 routes=configuration.routes,
                 access=configuration.access,
                 inject=file.inject == "usage",
+                resume=file.resume,
             ),
         )
         self.watch = Watch(self.gateway, configuration.scrape, random.Random(file.seed + 1))

@@ -73,11 +73,13 @@ class Upstream(asyncio.Protocol):
         exchange.upstream = self
         pool = self.pool
         head = exchange.request_head(pool.base, pool.host_line, pool.authorization)
-        body = exchange.body
+        body = exchange.outgoing
         if len(body) <= JOIN_BYTES_MAX:
             self.transport.write(head + body)
         else:
             self.transport.writelines((head, body))
+        if exchange.client.full_since:
+            self.pause()
 
     def abort(self) -> None:
         """Close at once, whatever is under way; the exchange hears nothing more."""

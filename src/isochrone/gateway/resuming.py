@@ -1,0 +1,105 @@
+"""The relay's side of a stream that can change its instance: what each attempt is sent, and the memory that it takes.
+
+    first attempt      the client's request, with token ids asked for
+    lost, and the cluster says Dispatch(continues)
+    [prompt ids not kept]   POST /tokenize, the client's body
+    next attempt       POST /v1/completions, prompt ids and output ids
+
+The bytes are the business of `access/splice.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+from isochrone.access.contract import Contract
+from isochrone.access.inject import with_token_ids
+from isochrone.access.splice import Splice
+from isochrone.nouns.events import Outcome
+
+if TYPE_CHECKING:
+    from isochrone.gateway.exchange import Exchange
+
+TOKENIZE = b"/tokenize"
+COMPLETIONS = b"/v1/completions"
+CONTINUABLE = frozenset({
+    Outcome.LOST, Outcome.TIMED_OUT, Outcome.ABORTED, Outcome.FAILED, Outcome.BUSY, Outcome.UNREACHABLE,
+})  # fmt: skip
+"""How an attempt may have ended for another one to go on."""
+
+
+class Kept:
+    """Memory that all streams together keep so that they can be resumed: one number, looked at as they progress."""
+
+    def __init__(self, bytes_max: int, stream_bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.stream_bytes_max = stream_bytes_max
+        self.held_bytes = 0
+        self.resumed = 0
+        """Continuations begun."""
+        self.forgotten = 0
+        """Streams that had to give up being resumable, for memory."""
+
+    def why_not(self, stream_bytes: int) -> str:
+        """Why a stream may not keep so much; empty where it may. `held_bytes` counts it already."""
+        if stream_bytes > self.stream_bytes_max:
+            return f"it is longer than resume_stream_bytes_max = {self.stream_bytes_max}"
+        return f"resume_bytes_max = {self.bytes_max} is full" if self.held_bytes > self.bytes_max else ""
+
+
+class Resuming:
+    """What an exchange keeps of a stream that its contract allows to resume."""
+
+    __slots__ = ("_kept", "contract", "counted_bytes", "ids_asked", "splice")
+
+    def __init__(self, contract: Contract, kept: Kept) -> None:
+        self.contract = contract
+        self.ids_asked = False
+        """The attempt in flight was asked for token ids."""
+        self.splice: Splice | None = None
+        """From the first head of a stream with token ids on."""
+        self.counted_bytes = 0
+        """What `Kept` has counted for this stream."""
+        self._kept = kept
+
+    def first(self, exchange: "Exchange", gives_ids: bool) -> bytes:
+        """The body of an attempt that begins the answer."""
+        self.ids_asked = gives_ids
+        return with_token_ids(exchange.body) if gives_ids else exchange.body
+
+    def next(self, exchange: "Exchange") -> tuple[bytes, bytes]:
+        """Path and body of an attempt that continues the answer."""
+        splice = self.splice
+        assert splice is not None
+        splice.turn()
+        self._kept.resumed += 1
+        return self.rest() or (TOKENIZE, exchange.body)
+
+    def rest(self) -> tuple[bytes, bytes] | None:
+        """Path and body of the request for the rest; None while the prompt's ids are not known."""
+        assert self.splice is not None
+        body = self.splice.body()
+        return None if body is None else (COMPLETIONS, body)
+
+    def refusal(self) -> str:
+        """Why the stream cannot be continued; empty where it can."""
+        return "the instance gives no token ids" if self.splice is None else self.splice.refusal()
+
+    def account(self, exchange: "Exchange") -> None:
+        """Count what is kept, and keep nothing more where that is too much."""
+        splice, kept = self.splice, self._kept
+        if splice is None:
+            return
+        self._count(splice.kept_bytes)
+        if not splice.why_not and (why := kept.why_not(self.counted_bytes)):
+            kept.forgotten += 1
+            splice.give_up(why)
+            self._count(splice.kept_bytes)
+        if not splice.needs_body:
+            exchange.release_body()
+
+    def release(self) -> None:
+        """The exchange is over."""
+        self._count(0)
+
+    def _count(self, size: int) -> None:
+        self._kept.held_bytes += size - self.counted_bytes
+        self.counted_bytes = size
