@@ -14,10 +14,10 @@ from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, derive
-from isochrone.scheduling.queue import Held, HeldQueue, order_key
+from isochrone.scheduling.queue import HOLD_PATIENCE, Held, HeldQueue, order_key
 from tests.support.rows import flight, make_pool
 
-SETTINGS = Settings(hold_chunks=2.0, slots_default=8)
+SETTINGS = Settings(hold_chunks=2.0, slots_default=8, cap_ratio=0.6)
 
 
 def held(number: int, chance: random.Random, positions: int) -> Held:
@@ -77,7 +77,10 @@ def naive(waiting: list[Held], pool: Pool, now: Instant, fairness: Fairness | No
             continue
         best = min(takers, key=lambda p: prices[p])
         idle = any(pool.rows[p].idle for p in takers)
-        if idle or prices[best] <= min(prices) + SETTINGS.hold_slack_s:
+        slack_s = SETTINGS.hold_slack_s + HOLD_PATIENCE * (now - one.since) / SECOND
+        hits, cheapest = one.ask.hits or [0] * len(prices), prices.index(min(prices))
+        saved_s = (hits[cheapest] - hits[best]) * price.token_price_s(pool.rows[best])
+        if idle or prices[best] <= min(prices) + slack_s or (not one.ask.sheddable and saved_s <= slack_s):
             return one.request, best
     return None
 

@@ -28,7 +28,7 @@ def is_special(instance: Instance, settings: Settings) -> bool:
         or instance.starts_at is not None
         or instance.reserved_for is not None
         or (settings.money_price_s and instance.spec.cost_per_hour)
-        or instance.gaps is not None
+        or settings.cap_ratio is not None
         or settings.without
     )
 
@@ -47,8 +47,8 @@ def adjusted(row: Row, instance: Instance, settings: Settings, now: Instant) -> 
         row = _with_money(row, settings.money_price_s * instance.spec.cost_per_hour / SECONDS_PER_HOUR)
     if instance.starts_at is not None and "slow-start" not in without:
         row = msgspec.structs.replace(row, chunk_s=row.chunk_s * ramp(instance, settings, now))
-    if instance.gaps is not None and settings.cap_ratio is not None:
-        row = msgspec.structs.replace(row, gaps=instance.gaps)
+    if settings.cap_ratio is not None:
+        row = _with_cap(row, instance)
     if instance.reserved_for is not None:
         row = msgspec.structs.replace(row, has_slot=False, has_room=False)
     return row
@@ -65,6 +65,14 @@ def ramp(instance: Instance, settings: Settings, now: Instant) -> float:
         instance.starts_at = None
         return 1.0
     return RAMP_MIN + (1.0 - RAMP_MIN) * share
+
+
+def _with_cap(row: Row, instance: Instance) -> Row:
+    """What a cap on concurrency asks for. Attempts that wait will decode too, so they count."""
+    _, token_s, kv_s, _ = instance.step_times.coefficients
+    full_s = row.step_s + row.waiting * token_s + kv_s * instance.ledger.waiting_tokens
+    level = row.level_factor
+    return msgspec.structs.replace(row, full_step_s=full_s * level, kv_s=kv_s * level, gaps=instance.gaps)
 
 
 def _with_money(row: Row, worth: float) -> Row:

@@ -1,9 +1,9 @@
 """A cap on concurrency from the TPOT target; off unless `cap_ratio` is set (0.6 is a sensible value).
 
-A request with a TPOT target goes to an instance only while a decode step with it in the batch takes at most `cap_ratio`
-of the target by the step model; the rest is left for prefill in the same steps:
+A request with a TPOT target goes to an instance only while a decode step with it and all R that run there takes at
+most `cap_ratio` of the target by the step model; the rest is left for prefill in the same steps:
 
-    f * (a + b*(B + 1) + k*(K + n)) <= cap_ratio * TPOT target
+    f * (a + b*(R + 1) + k*(K + n)) <= cap_ratio * TPOT target
 
 It never binds below the batch at which the measured median gap reaches that much (`instances/gaps.py`), and an idle
 instance is always eligible. It is a question of late binding: where nothing is held, nothing is capped. Late binding
@@ -19,11 +19,10 @@ from isochrone.scheduling.price import Ask, Row
 
 def allows(ask: Ask, row: Row) -> bool:
     """Whether the cap lets the request go to this instance now. For asks with `step_s_max` above zero."""
-    batch = row.batch
-    if batch == 0:
+    if row.running == 0:
         return True
-    step_s = (row.step_s + row.crowd_kv_s / batch * ask.prompt_tokens) * row.level_factor
-    return step_s <= ask.step_s_max or batch < floor(row, ask.step_s_max)
+    step_s = row.full_step_s + row.kv_s * ask.prompt_tokens
+    return step_s <= ask.step_s_max or row.running < floor(row, ask.step_s_max)
 
 
 def floor(row: Row, step_s_max: float) -> int:
@@ -33,13 +32,12 @@ def floor(row: Row, step_s_max: float) -> int:
 
 def allows_many(tokens: np.ndarray, step_s_max: np.ndarray, rows: Sequence[Row]) -> np.ndarray:
     """The same for many requests (lanes) on many rows; `step_s_max` 0: not capped."""
-    batch = np.array([row.batch for row in rows])
-    factor = np.array([row.level_factor for row in rows])
-    step_s = np.array([row.step_s for row in rows]) * factor
-    kv_s = np.array([row.crowd_kv_s / row.batch if row.batch else 0.0 for row in rows]) * factor
+    running = np.array([row.running for row in rows])
+    step_s = np.array([row.full_step_s for row in rows])
+    kv_s = np.array([row.kv_s for row in rows])
     within = step_s + tokens[:, None] * kv_s <= step_s_max[:, None]
     for target in np.unique(step_s_max[step_s_max > 0.0]).tolist():
         floors = np.array([floor(row, target) for row in rows])
-        within[step_s_max == target] |= batch < floors
-    allowed: np.ndarray = within | (batch == 0) | (step_s_max == 0.0)[:, None]
+        within[step_s_max == target] |= running < floors
+    allowed: np.ndarray = within | (running == 0) | (step_s_max == 0.0)[:, None]
     return allowed

@@ -108,8 +108,12 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Seconds that a second of the card is worth in money; part of `plain`, `sheddable` and `crowd_s`."""
     imposes: bool = True
     """False: delays of others were left out of the price."""
+    full_step_s: float = 0.0
+    """One decode step with this request and all that run there, its slowness included; for a cap on concurrency."""
+    kv_s: float = 0.0
+    """What one KV token of this request adds to that."""
     gaps: Gaps | None = None
-    """Measured gaps by batch; only where a cap on concurrency asks for them."""
+    """Measured gaps by batch; for the same."""
 
     @property
     def idle(self) -> bool:

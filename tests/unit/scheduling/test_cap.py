@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isochrone.instances.gaps import SAMPLES_MIN, Gaps
+from isochrone.nouns.settings import Settings
 from isochrone.scheduling.cap import allows, allows_many
 from isochrone.scheduling.price import Ask, Row
 from tests.support.rows import make_pool
@@ -15,9 +16,7 @@ from tests.support.rows import make_pool
 
 def row(batch: int, step_s: float, gaps: Gaps | None = None) -> Row:
     (base,) = make_pool(1, 0).rows
-    return msgspec.structs.replace(
-        base, batch=batch, running=batch, step_s=step_s, crowd_kv_s=0.0, level_factor=1.0, gaps=gaps
-    )
+    return msgspec.structs.replace(base, batch=batch, running=batch, full_step_s=step_s, kv_s=0.0, gaps=gaps)
 
 
 def measured(gap_s: float, batch: int) -> Gaps:
@@ -52,7 +51,7 @@ def test_many_at_once_are_decided_as_one_by_one(seed: int, count: int, targets: 
     chance = random.Random(seed)
     rows = [
         msgspec.structs.replace(one, gaps=chance.choice([None, measured(0.01, 4), measured(0.1, 2)]))
-        for one in make_pool(count, seed).rows
+        for one in make_pool(count, seed, Settings(cap_ratio=0.6)).rows
     ]
     tokens = np.array([chance.randrange(1, 50_000) for _ in targets])
     many = allows_many(tokens, np.array(targets), rows)
