@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isochrone.access.bucket import MINUTE, Bucket
-from isochrone.access.quotas import Quotas, duration, used_tokens
+from isochrone.access.bucket import MINUTE, Bucket, duration
+from isochrone.access.quotas import Quotas, used_tokens
 from isochrone.access.tenants import Tenant, Tenants
 from isochrone.nouns.decision import Decision, Try
 from isochrone.nouns.errors import ApiError

@@ -5,7 +5,7 @@ refills exactly L units a nanosecond, and a million refills after one nanosecond
 millisecond gives.
 """
 
-from isochrone.nouns.instant import SECOND, Instant
+from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 
 MINUTE = 60 * SECOND
 
@@ -32,9 +32,18 @@ class Bucket:
         """Whether so many can be taken at once."""
         return self._level >= uses * MINUTE
 
+    def offers(self, now: Instant, uses: int) -> bool:
+        """`refill`, then `holds`, in one call."""
+        if now > self._at:
+            level = self._level + self.limit * (now - self._at)
+            self._level = level if level < self._full else self._full
+            self._at = now
+        return self._level >= uses * MINUTE
+
     def take(self, uses: int) -> None:
         """Use; a negative number gives back. Never fuller than full."""
-        self._level = min(self._full, self._level - uses * MINUTE)
+        level = self._level - uses * MINUTE
+        self._level = level if level < self._full else self._full
 
     @property
     def remaining(self) -> int:
@@ -50,6 +59,13 @@ class Bucket:
         """How long until it is full."""
         return -((self._level - self._full) // self.limit)
 
+    def standing(self, now: Instant) -> tuple[int, int, bytes]:
+        """Limit, what remains, and how long until it is full."""
+        self.refill(now)
+        level, full = self._level, self._full
+        remaining = level // MINUTE if level > 0 else 0
+        return self.limit, remaining, duration(-((level - full) // self.limit))
+
     def change(self, limit: int, now: Instant) -> None:
         """Another limit: what has been used and not been refilled yet counts against it."""
         self.refill(now)
@@ -57,3 +73,11 @@ class Bucket:
         self.limit = limit
         self._full = limit * MINUTE
         self._level = self._full - used
+
+
+def duration(span_ns: int) -> bytes:
+    """A span as OpenAI's headers write it: `20ms`, `7s`, `1m30s`; rounded up."""
+    if span_ns < SECOND:
+        return b"%dms" % -(-span_ns // MILLISECOND)
+    minutes, whole_s = divmod(-(-span_ns // SECOND), 60)
+    return b"%dm%ds" % (minutes, whole_s) if minutes else b"%ds" % whole_s

@@ -12,7 +12,7 @@ from isochrone.access.bucket import Bucket
 from isochrone.access.tenants import Tenant, Tenants
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
-from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
+from isochrone.nouns.instant import SECOND, Instant
 
 NEVER_SERVED = ("refused", "")
 """Outcomes of requests that no instance was asked for: they cost nothing, not even the request."""
@@ -28,7 +28,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
 class Account:
     """What one tenant has used and set aside."""
 
-    __slots__ = ("_limits", "requests", "reserved_tokens", "running", "tenant", "tokens")
+    __slots__ = ("_at_once", "requests", "reserved_tokens", "running", "tenant", "tokens")
 
     def __init__(self, tenant: Tenant, now: Instant) -> None:
         self.running = 0
@@ -44,29 +44,25 @@ class Account:
         self.tenant = tenant
         self.requests = _changed(self.requests, tenant.requests_per_minute, now)
         self.tokens = _changed(self.tokens, tenant.tokens_per_minute, now)
-        self._limits = tenant.concurrent_requests
+        self._at_once = tenant.concurrent_requests
 
     def admit(self, now: Instant, prompt_tokens: int, output_tokens: int) -> Reservation | ApiError:
         """Set aside what the request needs, or say which limit is reached and how long to wait."""
         requests, tokens = self.requests, self.tokens
-        name = self.tenant.name
-        most = self._limits
+        most = self._at_once
         if most is not None and self.running >= most:
-            return too_many_at_once(name, most)
-        if requests is not None:
-            requests.refill(now)
-            if not requests.holds(1):
-                return rate_limited(name, "requests", requests.limit, 1, requests.wait_ns(1))
+            return too_many_at_once(self.tenant.name, most)
+        if requests is not None and not requests.offers(now, 1):
+            return rate_limited(self.tenant.name, "requests", requests.limit, 1, requests.wait_ns(1))
         needed = 0
         if tokens is not None:
             if prompt_tokens > tokens.limit:
-                return too_large(name, tokens.limit, prompt_tokens)
+                return too_large(self.tenant.name, tokens.limit, prompt_tokens)
             # A bound on the output above the limit is common (a client's default) and says little: such a request
             # takes the whole bucket, so that it runs alone, rather than never.
             needed = min(prompt_tokens + output_tokens, tokens.limit)
-            tokens.refill(now)
-            if not tokens.holds(needed):
-                return rate_limited(name, "tokens", tokens.limit, needed, tokens.wait_ns(needed))
+            if not tokens.offers(now, needed):
+                return rate_limited(self.tenant.name, "tokens", tokens.limit, needed, tokens.wait_ns(needed))
             tokens.take(needed)
             self.reserved_tokens += needed
         if requests is not None:
@@ -86,13 +82,17 @@ class Account:
     def lines(self, now: Instant) -> bytes:
         """Header lines that tell a client where it stands, named as OpenAI names them; nothing where no limit is."""
         lines = b""
-        for name, bucket in ((b"requests", self.requests), (b"tokens", self.tokens)):
-            if bucket is not None:
-                bucket.refill(now)
-                lines += b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n" % (
-                    name, bucket.limit, name, bucket.remaining, name, duration(bucket.reset_ns()),
-                )  # fmt: skip
+        if self.requests is not None:
+            lines = _REQUESTS % self.requests.standing(now)
+        if self.tokens is not None:
+            lines += _TOKENS % self.tokens.standing(now)
         return lines
+
+
+_REQUESTS, _TOKENS = (
+    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n" % (name, name, name)
+    for name in (b"requests", b"tokens")
+)
 
 
 def _changed(bucket: Bucket | None, limit: int | None, now: Instant) -> Bucket | None:
@@ -173,14 +173,6 @@ def used_tokens(decision: Decision) -> int:
         if decision.outcome == "done" and not decision.stream:  # no usage, and nothing that we could count
             output = round(decision.output_tokens_estimate or 0.0)
     return prompt + output
-
-
-def duration(span_ns: int) -> bytes:
-    """A span as OpenAI's headers write it: `20ms`, `7s`, `1m30s`; rounded up."""
-    if span_ns < SECOND:
-        return b"%dms" % -(-span_ns // MILLISECOND)
-    minutes, whole_s = divmod(-(-span_ns // SECOND), 60)
-    return b"%dm%ds" % (minutes, whole_s) if minutes else b"%ds" % whole_s
 
 
 def rate_limited(tenant: str, what: str, limit: int, asked: int, wait_ns: int) -> ApiError:

@@ -74,17 +74,19 @@ class Doorkeeper:
         """Who shows these headers. A credential that is shown must be right, even where none is needed."""
         token = credential_in(read) if self.keys_on else None
         if token is None:
-            return Caller(self.quotas.account(ANONYMOUS, clock.now())) if self._anonymous else no_key()
+            return Caller(self._account(ANONYMOUS)) if self._anonymous else no_key()
         digest = digest_of(token)
-        key = self.ring.find(digest, clock.wall_s())
+        key = self.ring.find(digest)
         if key is not None:
-            return Caller(self.quotas.account(key.tenant, clock.now()), key.id)
+            if key.expires_s is not None and key.expires_s <= clock.wall_s():
+                return wrong_key()
+            return Caller(self._account(key.tenant), key.id)
         if self.verifier is None or token.count(b".") != 2:
             return wrong_key()
         found = self.verifier.identify(digest, token)
         if isinstance(found, ApiError):
             return found
-        return Caller(self.quotas.account(found.tenant, clock.now()), found.key)
+        return Caller(self._account(found.tenant), found.key)
 
     def sees(self, caller: Caller, model: str) -> bool:
         """Whether the caller may use, and hear of, the model."""
@@ -105,7 +107,8 @@ class Doorkeeper:
             prompt_tokens, output_tokens = self._cluster.estimate(request)
         now = clock.now()
         error = self.quotas.admit(now, account, request.id, prompt_tokens, output_tokens)
-        inbound.reply_lines += account.lines(now)
+        if account.tokens is not None or account.requests is not None:
+            inbound.reply_lines += account.lines(now)
         return error
 
     def record(self, decision: Decision) -> None:
@@ -115,6 +118,9 @@ class Doorkeeper:
     def forget(self, request: str) -> None:
         """A request is over without a record."""
         self.quotas.forget(request)
+
+    def _account(self, tenant: str) -> Account:
+        return self.quotas.accounts.get(tenant) or self.quotas.account(tenant, clock.now())
 
     def _check_model(self, caller: Caller, model: str) -> ApiError | None:
         """An error names the asked model and those that the tenant may use, never another's."""
