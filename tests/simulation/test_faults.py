@@ -30,6 +30,8 @@ def swarm(seed: int) -> Rig:
         queue_wait_s_max=chance.choice([2.0, 60.0]),
         first_token_s=chance.choice([2.0, 30.0]),
         samples_warm=chance.choice([0, 10, 50]),
+        resume=chance.random() < 0.8,
+        drain_move_s=chance.choice([0.0, 1.0, 60.0]),
         slots_default=chance.choice([None, 2, 8]),
         slo=chance.choice([None, Slo(1.0, 0.1, True), Slo(2.0, None, False)]),
         heartbeat_interval_s=0.5,
@@ -108,6 +110,46 @@ def test_a_dead_instance_costs_no_request_that_had_no_byte_yet() -> None:
     rig.run()
     rig.check_over()
     assert set(rig.ended.values()) == {"done"}
+
+
+@pytest.mark.parametrize("how", ["dead", "hung", "drained"])
+def test_streams_go_on_elsewhere(how: str) -> None:
+    """The rig compares every stream with the undisturbed one."""
+    settings = Settings(heartbeat_interval_s=0.5, gap_s=100.0, drain_move_s=0.5, retry_tokens_max=1e9)
+    rig = Rig(settings, engines=3)
+    for number in range(60):
+        rig.at(SECOND + number * 20_000_000, Arrived(rig.request(f"r{number}", output=150)))
+    rig.at(3 * SECOND, ("withdraw", "e1", True) if how == "drained" else ("mode", "e1", how))
+    rig.run()
+    rig.check_over()
+    assert set(rig.ended.values()) == {"done"}
+    assert rig.continued >= 10
+    ends = [decision.ended_at or 0 for decision in rig.cluster.decisions(60)]
+    assert max(ends) < 30 * SECOND, "nobody has waited for gap_s"
+
+
+def test_without_resume_a_broken_stream_is_told() -> None:
+    rig = Rig(Settings(resume=False), engines=3)
+    for number in range(60):
+        rig.at(SECOND + number * 20_000_000, Arrived(rig.request(f"r{number}", output=150)))
+    rig.at(3 * SECOND, ("mode", "e1", "dead"))
+    rig.run()
+    rig.check_over()
+    assert rig.continued == 0
+    assert list(rig.ended.values()).count("failed") >= 10
+
+
+def test_resuming_draws_on_the_retry_budget() -> None:
+    """Prompt and tokens so far: 40 tokens of budget pay for no stream of 50."""
+    settings = Settings(retry_tokens_max=40.0, retry_tokens_per_s=0.0, retry_ratio=0.0)
+    rig = Rig(settings, engines=3)
+    for number in range(30):
+        rig.at(SECOND, Arrived(rig.request(f"r{number}", output=150)))
+    rig.at(3 * SECOND, ("mode", "e1", "dead"))
+    rig.run()
+    rig.check_over()
+    assert rig.continued == 0
+    assert list(rig.ended.values()).count("failed") >= 5
 
 
 def test_an_instance_that_comes_back_takes_requests_again() -> None:

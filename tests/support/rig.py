@@ -32,9 +32,12 @@ from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 from isochrone.nouns.request import PromptSize, Request, Slo, Usage
 from isochrone.nouns.settings import Settings
+from tests.support.client_stream import ClientStream
 
 MODEL = "m"
 PROGRESS_TOKENS = 32
+PROMPTS = 16
+"""Texts of streams that are told apart: each is worked out once."""
 
 
 @dataclass
@@ -59,8 +62,8 @@ class Sent:
     request: str
     engine: Engine
     incarnation: int
-    delivered: bool = False
     output: int = 0
+    """Tokens of this attempt."""
 
 
 class Rig:
@@ -76,6 +79,9 @@ class Rig:
         self.engines: dict[str, Engine] = {}
         self.sent: dict[int, Sent] = {}
         self.output: dict[str, int] = {}
+        self.streams: dict[str, ClientStream] = {}
+        self.continued = 0
+        """Dispatches that continue a stream."""
         self.ended: dict[str, str] = {}
         """Request -> how it ended, as the client saw it."""
         self.arrived: set[str] = set()
@@ -103,6 +109,7 @@ class Rig:
 
     def request(self, name: str, text: bytes = b"", output: int = 50, **fields: object) -> Request:
         self.output[name] = output
+        self.streams[name] = ClientStream(f"prompt {len(self.streams) % PROMPTS}", output)
         return Request(
             id=name,
             model=MODEL,
@@ -165,15 +172,21 @@ class Rig:
             self._end(command.request, "failed")
         elif isinstance(command, Abort):
             sent = self.sent.get(command.attempt)
-            if sent is not None:
+            if sent is not None and not (command.if_movable and self._stays(sent)):
                 left = command.why == "client left"
                 self.at(self.now, ("finish", command.attempt, Outcome.CLIENT_LEFT if left else Outcome.ABORTED))
         elif isinstance(command, Record):
             self.records.append(command.decision.request)
 
+    def _stays(self, sent: Sent) -> bool:
+        """An answer that is under way and cannot go on elsewhere."""
+        stream = self.streams[sent.request]
+        return stream.delivered and stream.splice.refusal() != ""
+
     def _end(self, request: str, how: str) -> None:
         assert request not in self.ended, f"{request} ended twice: {self.ended[request]}, {how}"
         self.ended[request] = how
+        self.streams[request].check(whole=how == "done")
 
     # -- engines ------------------------------------------------------------------------------------------------------
 
@@ -189,6 +202,11 @@ class Rig:
         engine.taken += 1
         sent = self.sent[command.attempt] = Sent(command.request, engine, engine.incarnation)
         self.dispatches.append((self.now, command.request, engine.id))
+        stream = self.streams[command.request]
+        stream.begin(command.continues)
+        if command.continues:
+            self.continued += 1
+            assert [one for _, request, one in self.dispatches if request == command.request].count(engine.id) == 1
         soon = self.now + 200_000
         if engine.mode == "dead":
             self.at(soon, ("finish", command.attempt, Outcome.UNREACHABLE))
@@ -222,7 +240,8 @@ class Rig:
     def _first(self, attempt: int) -> None:
         sent = self._alive(attempt)
         if sent is not None:
-            sent.delivered, sent.output = True, 1
+            sent.output = 1
+            self.streams[sent.request].advance(1)
             self.feed(FirstToken(attempt))
             self._plan(attempt, sent)
 
@@ -230,11 +249,12 @@ class Rig:
         sent = self._alive(attempt)
         if sent is not None:
             sent.output = tokens
+            self.streams[sent.request].advance(tokens)
             self.feed(Progress(attempt, tokens))
             self._plan(attempt, sent)
 
     def _plan(self, attempt: int, sent: Sent) -> None:
-        want = self.output[sent.request]
+        want = self.output[sent.request] - self.streams[sent.request].before
         step = min(PROGRESS_TOKENS, want - sent.output)
         if step <= 0:
             self.at(self.now, ("finish", attempt, Outcome.DONE))
@@ -246,13 +266,24 @@ class Rig:
         if sent is None:
             return
         sent.engine.running.discard(attempt)
+        stream = self.streams[sent.request]
+        splice = stream.splice
+        if outcome is Outcome.LOST:
+            stream.break_off(self.random.random())
+            if (ending := splice.ending()) is not None and stream.delivered:
+                stream.got += ending
+                outcome = Outcome.DONE
+        elif outcome is Outcome.DONE:
+            stream.finish()
         if outcome is Outcome.DONE:
             self._end(sent.request, "done")
         elif outcome is Outcome.CLIENT_LEFT:
             self.ended.setdefault(sent.request, "client_left")
         status = {Outcome.DONE: 200, Outcome.BUSY: 503, Outcome.FAILED: 500}.get(outcome, 0)
-        usage = Usage(None, sent.output, None, "stop") if outcome is Outcome.DONE else None
-        self.feed(Ended(attempt, outcome, sent.delivered, status, usage, sent.output))
+        usage = Usage(None, splice.output_tokens, None, "stop") if outcome is Outcome.DONE else None
+        resumable = stream.delivered and splice.refusal() == ""
+        tokens = splice.output_tokens
+        self.feed(Ended(attempt, outcome, stream.delivered, status, usage, tokens, resumable=resumable))
 
     def _beat(self, engine_id: str) -> None:
         engine = self.engines.get(engine_id)
@@ -292,8 +323,10 @@ class Rig:
         if mode in ("dead", "hung"):
             engine.incarnation += 1
             for attempt in sorted(engine.running):
-                outcome = Outcome.LOST if mode == "dead" else Outcome.TIMED_OUT
-                self.at(self.now, ("finish", attempt, outcome))
+                if mode == "dead":
+                    self.at(self.now, ("finish", attempt, Outcome.LOST))
+                else:
+                    self.at(self.now + nanoseconds(self.settings.gap_s), ("finish", attempt, Outcome.TIMED_OUT))
             engine.running.clear()
         engine.free_at = self.now
 
