@@ -50,12 +50,21 @@ def window(world: World, now: Instant, flight: Flight, instance: Instance) -> No
     if now - instance.last_sample_at >= SAMPLE_GAP_NS:
         span_ns, batch, context, prefilled, pairs = ledger.window(flight, now)
         x = (float(tokens), tokens * (batch + instance.foreign) + prefilled, tokens * context, pairs)
+        _stretch(instance, x, prefilled, seconds(now - instance.last_sample_at))
         _learn(world, now, instance, x, seconds(span_ns))
         if world.settings.cap_ratio is not None:
             if instance.gaps is None:
                 instance.gaps = Gaps()
             instance.gaps.observe(batch + instance.foreign, seconds(span_ns) / tokens)
     ledger.begin_window(flight, now)
+
+
+def _stretch(instance: Instance, x: Regressor, prefilled: float, quiet_s: float) -> None:
+    """A window as the model explains it, and the part of it that was decoding. Not the time that really passed: being
+    slow is not having prompts to compute."""
+    steps, tokens, kv_read, _ = x
+    model = instance.step_times
+    instance.stretch.observe(model.predict(x), model.predict((steps, tokens - prefilled, kv_read, 0.0)), quiet_s)
 
 
 def _learn(world: World, now: Instant, instance: Instance, x: Regressor, elapsed_s: float) -> None:

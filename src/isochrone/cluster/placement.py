@@ -21,7 +21,7 @@ from isochrone.scheduling.binding import is_open, next_held, second_best
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
 from isochrone.scheduling.policies.base import NEVER
-from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s
+from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s, token_price_s
 from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
@@ -94,14 +94,16 @@ def late_binding(world: World, pool: ModelPool) -> bool:
 
 def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
     """`HeldQueue.best` for one request and an empty queue, where its cheapest instance is not open."""
-    rows = flow.pool.rows
-    limit = float(prices[best]) + world.settings.hold_slack_s
-    found, found_price = None, float("inf")
-    for position, price in enumerate(prices):
-        row = rows[position]
-        if price < found_price and (price <= limit or row.idle) and is_open(flow.ask, row, now, world.settings):
-            found, found_price = position, price
-    return None if found is None else (found, prices)
+    rows, ask, slack_s = flow.pool.rows, flow.ask, world.settings.hold_slack_s
+    takers = [p for p, row in enumerate(rows) if prices[p] < NEVER and is_open(ask, row, now, world.settings)]
+    if not takers:
+        return None
+    found = min(takers, key=prices.__getitem__)
+    deeper = ask.hits[best] - ask.hits[found] if ask.hits is not None else 0
+    near = prices[found] <= prices[best] + slack_s
+    if near or (not ask.sheddable and deeper * token_price_s(rows[found]) <= slack_s):
+        return found, prices
+    return (found, prices) if any(rows[position].idle for position in takers) else None
 
 
 def refresh(world: World, now: Instant, pool: ModelPool) -> None:

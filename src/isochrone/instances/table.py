@@ -16,6 +16,7 @@ from isochrone.instances.lifecycle import Life
 from isochrone.instances.slots import SlotGuess
 from isochrone.instances.slowness import ClassWatch, Slowness
 from isochrone.instances.steptime import Level, StepTimeModel
+from isochrone.instances.stretch import Stretch
 from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import SECOND, Instant
 
@@ -74,6 +75,8 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """The request that this instance is being emptied for; others have no room."""
     keep_when_drained: bool = False
     last_first_token_sample_at: Instant = 0
+    stretch: Stretch = msgspec.field(default_factory=Stretch)
+    """How much prefill lengthens the gaps between tokens here."""
     slack_per_s: float = 0.0
     """Sum of 1/slack over decoding requests with a TPOT target; see `scheduling/price.py`."""
     slack_at: Instant = -1

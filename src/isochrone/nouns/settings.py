@@ -57,7 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Late binding: pending prefill allowed on an instance, in chunks' time, for traffic that may not be shed."""
     hold_chunks_sheddable: float = 1.0
     hold_slack_s: float = 0.5
-    """A place that costs at most this much more than the best one is taken rather than waited for."""
+    """A place that costs at most this much more than the best one is taken rather than waited for; the more the longer
+    the request has waited (`scheduling/queue.py`)."""
     work_price: float = 8.0
     """w_f: price of a second of own prefill work beyond itself."""
     work_price_sheddable: float = 3.0

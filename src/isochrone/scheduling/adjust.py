@@ -94,7 +94,7 @@ def _nothing_imposed(row: Row) -> Row:
         plain=row.plain - row.waiting - IMPOSED_PLAIN * row.batch,
         sheddable=row.sheddable - row.waiting - IMPOSED_SHEDDABLE * row.batch,
         slack_per_s=0.0,
-        crowd_s=row.step_s,
+        crowd_s=row.gap_s,
         crowd_kv_s=0.0,
     )
 

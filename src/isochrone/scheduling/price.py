@@ -6,14 +6,17 @@ which u are not cached on the instance, and o expected output tokens:
 
     over  = (a + k*K + b*B) / (chunk - B)      what the others' decoding costs for each prefilled token
     w     = u*(b + over) + q*u*(n - u/2)       own prefill work
-    price = (Q + f*(w*(1 + W + w_f + ext) + o*(step + B*(b + k*n)))) / weight + kv
+    price = (Q + f*(w*(1 + W + w_f + ext) + o*(gap + R*(b + k*n)))) / weight + kv
             (with the rarer terms of `scheduling/adjust.py`: error, money)
 
 Q: pending prefill, in seconds, with the progress of the head taken off. f = exp(level): how slow the instance is
 against its class, 1 within what noise and misfit explain. W: requests waiting there, each delayed by w. w_f: a pool
 that is full pays for each second of work through all later arrivals. ext: the delay that decoding requests suffer from
-the prefill, as a share of their TPOT slack where they carry an SLO, else 0.07 a request. o*step: own decoding;
-o*B*(b + k*n): what each of the others' steps takes longer for it. kv: a soft price near full KV memory.
+the prefill, as a share of their TPOT slack where they carry an SLO, else 0.07 a request. o*gap: own decoding; a gap is
+a step beside all R that run there now, those that still wait included (they will decode too: without them an instance
+with a long line looks empty), times the measured stretch by prefill in between (`instances/stretch.py`).
+o*R*(b + k*n): what each of the others' steps takes longer for it. kv: a soft price near full KV memory. Where no slot
+is free, Q holds the wait for one.
 
 The price ranks. `forecast` is what the price is not: unweighted seconds to the first and to the last token.
 
@@ -60,7 +63,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     id: str
     slot: int
     base_s: float
-    """Pending prefill behind the head, over the weight, plus the KV price."""
+    """Pending prefill behind the head and the wait for a slot, over the weight, plus the KV price."""
     share: float
     """1 / weight."""
     head_due: Instant
@@ -75,9 +78,11 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """The same for sheddable traffic, without the slack term."""
     slack_per_s: float
     step_s: float
-    """One decode step with this request in the batch."""
+    """One decode step with this request in the batch of now."""
+    gap_s: float
+    """Between two tokens of this request, with all that run there and prefill in between; without the level."""
     crowd_s: float
-    """step_s plus what one more request adds to the others' steps."""
+    """gap_s plus what one more request adds to the others' steps."""
     crowd_kv_s: float
     """What each KV token of one more request adds to the others' steps."""
     cold_s: float
@@ -101,6 +106,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Time that one full chunk of prefill takes here now; less while the instance is new."""
     mean_request_s: float
     """Moving average of whole requests on this instance."""
+    slot_wait_s: float
+    """Expected wait for a free slot."""
     # What few rows have (`scheduling/adjust.py`); the numbers above hold it already.
     tries: float = 1.0
     """How often a request is expected to be sent until an attempt here succeeds; part of `factor`."""
@@ -182,12 +189,18 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
     if foreign and decoding + waiting:
         owed += foreign * owed // (decoding + waiting)
     has_slot = slots is None or running < slots
+    slot_wait_s = 0.0
+    if slots is not None and not has_slot:  # slots come free one by one, spread over the length of a request
+        slot_wait_s = (running - slots + 1) * instance.mean_request_s / slots
+    gap_s = step_s + token_s * waiting + kv_s * ledger.waiting_tokens
+    if running:
+        gap_s *= instance.stretch.factor
     below_slots = slots is None or running < slots + 1 + slots // SLOTS_PER_WAITING
     imposed_waiting = 1.0 + waiting
     return Row(
         instance.spec.id,
         instance.slot,
-        behind_s * share + kv_price,
+        (behind_s + slot_wait_s) * share + kv_price,
         share,
         head_due,
         level * share,
@@ -197,8 +210,9 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         imposed_waiting + settings.work_price_sheddable + IMPOSED_SHEDDABLE * batch,
         instance.slack_per_s,
         step_s,
-        step_s + batch * token_s,
-        batch * kv_s,
+        gap_s,
+        gap_s + running * token_s,
+        running * kv_s,
         (behind_s + OWED_TOKEN_S * owed) * share + kv_price,
         running,
         waiting,
@@ -212,6 +226,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         spare,
         chunk * own_token_s * level,
         instance.mean_request_s,
+        slot_wait_s,
     )
 
 
@@ -285,6 +300,11 @@ def cold_matrix(ask: Ask, matrix: np.ndarray, now: Instant) -> np.ndarray:
     return price
 
 
+def token_price_s(row: Row) -> float:
+    """What one more token to prefill costs on the row, for traffic that may not be shed; attention not counted."""
+    return row.factor * row.token_s * row.plain
+
+
 def own_work_s(prompt_tokens: int, hit: int, row: Row) -> float:
     """w: own prefill work on the instance, its slowness included."""
     u = prompt_tokens - hit
@@ -298,14 +318,14 @@ def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, fl
     """
     n, step = ask.prompt_tokens, row.step_s * row.level_factor
     u = n - ask.hits[position] if ask.hits is not None else n
-    ttft = row.pending_s + u * (row.token_s + row.pair_s * (n - 0.5 * u)) * row.level_factor
+    ttft = row.pending_s + row.slot_wait_s + u * (row.token_s + row.pair_s * (n - 0.5 * u)) * row.level_factor
     if row.head_due > now:
         ttft += (row.head_due - now) * 1e-9
     if row.running:
         ttft += 0.5 * step
     if u < row.spare_tokens:
         ttft += (1.0 - u / row.spare_tokens) * step
-    return ttft, ttft + (ask.output_tokens - 1.0) * step if ask.output_tokens > 1.0 else ttft
+    return ttft, ttft + (ask.output_tokens - 1.0) * row.gap_s * row.level_factor if ask.output_tokens > 1.0 else ttft
 
 
 def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:
@@ -325,9 +345,10 @@ def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[st
     share_s = row.step_s / (row.batch + 1)
     terms = {
         "pending_prefill": row.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9,
+        "slot_wait": row.slot_wait_s * row.share,
         "own_prefill": work,
-        "own_decode": output * row.step_s,
-        "imposed_on_steps": output * (row.crowd_s - row.money * share_s - row.step_s + row.crowd_kv_s * n),
+        "own_decode": output * row.gap_s,
+        "imposed_on_steps": output * (row.crowd_s - row.money * share_s - row.gap_s + row.crowd_kv_s * n),
         "imposed_on_waiting": work * waiting,
         "imposed_on_decoding": work * decoding,
         "imposed_on_later": work * later,
@@ -336,7 +357,7 @@ def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[st
     if row.money:
         terms["money"] = row.money * (work + output * share_s)
     if row.tries != 1.0:
-        fixed = terms["pending_prefill"] + terms["kv_pressure"]
+        fixed = terms["pending_prefill"] + terms["slot_wait"] + terms["kv_pressure"]
         terms["doing_it_again"] = (row.tries - 1.0) * (sum(terms.values()) - fixed)
     return terms
 

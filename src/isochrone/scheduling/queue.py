@@ -6,9 +6,12 @@ price stands in a matrix lanes x positions, and an event on one instance re-pric
 
 `best` looks at the whole queue. By key (arrival + 0.5 s + 3 * min(own work, 2 s), within priority): short work goes a
 little ahead, nothing waits for ever. A request goes
-  - to its cheapest instance, if that is idle or its pending prefill is short enough, else
-  - to the cheapest instance that is, if it costs at most `hold_slack_s` more or is idle, else
+  - to its cheapest instance, if that is open: idle, or with little enough pending prefill, else
+  - to the cheapest instance that is open, if an open one is idle, or if it costs at most the slack more, else
+  - unless it may be shed, to that instance all the same if the dearest part of the difference is not a prefix that the
+    cheapest holds: a better place of another kind is there to be found again, and waiting for it idles an engine, else
   - nowhere yet; it never blocks others.
+The slack is `hold_slack_s`, and HOLD_PATIENCE more for each second of waiting, so that nobody waits for ever.
 
 Where several tenants wait, the one that was served least goes first (`scheduling/fairness.py`), and the key decides
 among its own requests.
@@ -26,13 +29,15 @@ from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import Ask, Row
+from isochrone.scheduling.price import Ask, Row, token_price_s
 
 KEY_BASE_S = 0.5
 KEY_WORK = 3.0
 KEY_WORK_S_MAX = 2.0
 PRIORITY_S = 1e9
 """Far more than any wait: a priority class goes wholly before the next."""
+HOLD_PATIENCE = 2.0
+"""For each second that a request has waited, a place may be this many seconds dearer than its best one."""
 FIRST_LANES = 16
 
 
@@ -74,7 +79,7 @@ class HeldQueue:
         """Lanes of requests that may not go everywhere."""
         self._positions = 0
         self._version = -1
-        self._tokens = self._output = self._ttft = self._key = self._step_max = np.empty(0)
+        self._tokens = self._output = self._ttft = self._since = self._key = self._step_max = np.empty(0)
         self._sheddable = np.empty(0, dtype=bool)
         self._priority = self._line = np.empty(0, dtype=np.int64)
         self._hits = self._static = np.empty((0, 0))
@@ -143,11 +148,21 @@ class HeldQueue:
         open_price = np.where(open_now, price, np.inf)
         best_open = open_price.min(axis=1)
         idle_fits = (np.isfinite(price) & (idle & room)).any(axis=1)
-        goes = np.isfinite(best_open) & ((best_open <= price.min(axis=1) + settings.hold_slack_s) | idle_fits)
+        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - self._since)
+        near = (best_open <= price.min(axis=1) + slack) | (self._saved(price, open_price, pool) <= slack)
+        goes = np.isfinite(best_open) & (near | idle_fits)
         if not goes.any():
             return None
         held = self._first(goes, fairness)
         return held, int(open_price[held.lane].argmin()), price[held.lane]
+
+    def _saved(self, price: np.ndarray, open_price: np.ndarray, pool: Pool) -> np.ndarray:
+        """What each request would save by the deeper prefix of its cheapest instance, against its cheapest open one."""
+        here, there = open_price.argmin(axis=1), price.argmin(axis=1)
+        lanes = np.arange(len(price))
+        deeper = self._hits[lanes, there] - self._hits[lanes, here]
+        saved: np.ndarray = deeper * np.array([token_price_s(row) for row in pool.rows])[here]
+        return np.where(self._sheddable, np.inf, saved)
 
     def _first(self, goes: np.ndarray, fairness: Fairness | None) -> Held:
         """Whose turn it is, of the lanes that can go."""
@@ -209,6 +224,7 @@ class HeldQueue:
 
         self._tokens, self._output = longer(self._tokens, 0), longer(self._output, 0)
         self._ttft, self._key = longer(self._ttft, 0), longer(self._key, np.inf)
+        self._since = longer(self._since, 0)
         self._step_max = longer(self._step_max, 0)
         self._priority, self._line = longer(self._priority, 0), longer(self._line, 0)
         self._sheddable = longer(self._sheddable, False)
@@ -218,6 +234,7 @@ class HeldQueue:
         ask = held.ask
         self._tokens[lane], self._output[lane] = ask.prompt_tokens, ask.output_tokens
         self._ttft[lane], self._key[lane] = ask.ttft_slo_s, held.key
+        self._since[lane] = held.since
         self._sheddable[lane], self._step_max[lane] = ask.sheddable, ask.step_s_max
         self._priority[lane], self._line[lane] = held.priority, held.line
         self._hits[lane, :] = 0 if ask.hits is None else np.asarray(ask.hits)

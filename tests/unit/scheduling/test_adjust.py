@@ -57,7 +57,7 @@ def test_money_costs_own_seconds_on_the_card() -> None:
     instance.spec = InstanceSpec(id="i", url="http://i", cost_per_hour=36.0)
     settings = Settings(money_price_s=50.0)
     dear = adjusted(row, instance, settings, SECOND)
-    seconds_on_card = terms(row)["own_prefill"] + terms(row)["own_decode"] / (row.batch + 1)
+    seconds_on_card = terms(row)["own_prefill"] + ASK.output_tokens * row.factor * row.step_s / (row.batch + 1)
     worth = 50.0 * 36.0 / 3600.0
     assert price(dear) - price(row) == pytest.approx(worth * seconds_on_card)
     assert terms(dear)["money"] == pytest.approx(worth * seconds_on_card)
