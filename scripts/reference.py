@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference from the code: `.venv/bin/python scripts/reference.py`.
+"""Writes the tables of docs/reference and docs/concepts from the code: `.venv/bin/python scripts/reference.py`.
 
 A page holds `<!-- table: NAME -->` ... `<!-- end of table -->`; what stands between is replaced. A test fails when a
 page and the code differ.
@@ -6,6 +6,7 @@ page and the code differ.
 
 import ast
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -123,7 +124,14 @@ def _keys_of(schema: type[BaseModel]) -> str:
 
 def tables() -> dict[str, str]:
     """Every table by name."""
+    from scripts import worked_example as example  # here: run as a file, the root is put on the path below
+
+    names = tuple(given.name for given in example.GIVEN)
     return {
+        "example state": table(
+            ("Instance", "Cached tokens", "Waiting", "Decoding", "KV tokens read", "Level"), example.state_lines()
+        ),
+        "example price": table(("Seconds", *names), example.price_lines()),
         "limits": table(
             ("Limit", "Unit", "Default", "Meaning"),
             [(f"`{s.name}`", s.unit, shown(s.default), s.meaning) for s in limits()],
@@ -159,6 +167,12 @@ def filled(page: str) -> str:
     return page
 
 
+def pages() -> list[Path]:
+    """Every page that holds such tables."""
+    return sorted(path for room in ("reference", "concepts") for path in (ROOT / "docs" / room).glob("*.md"))
+
+
 if __name__ == "__main__":
-    for path in sorted((ROOT / "docs" / "reference").glob("*.md")):
+    sys.path.insert(0, str(ROOT))
+    for path in pages():
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,7 +7,7 @@ from isochrone.instances.table import Instance, InstanceTable
 from isochrone.nouns.instance import InstanceSpec, Snapshot
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
-from isochrone.scheduling.adjust import adjusted, is_special
+from isochrone.scheduling.adjust import adjusted, adjusts_all
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Row, derive
@@ -65,14 +65,15 @@ def make_pool(
             instance.observe(Snapshot(engine="vllm", kv_usage_ratio=usage, kv_capacity_tokens=100_000), now)
         if chance.random() < 0.3:
             instance.failure_rate.observe(True, now)
+            instance.special = True
         if chance.random() < 0.2:
-            instance.starts_at = now - 10 * SECOND
+            instance.starts_at, instance.special = now - 10 * SECOND, True
         pool.known.append(instance)
     lengths = OutputLengths()
 
     def row(instance: Instance, at: Instant) -> Row:
         plain = derive(instance, settings, lengths, at)
-        return adjusted(plain, instance, settings, at) if is_special(instance, settings) else plain
+        return adjusted(plain, instance, settings, at) if instance.special or adjusts_all(settings) else plain
 
     pool.rebuild(now, row, settings.samples_warm)
     pool.warm = warm

@@ -14,20 +14,20 @@ from isochrone.config.reference import limits
 from isochrone.config.schema import LimitsGroup, PricingGroup
 from isochrone.gateway.admin import Admin
 from isochrone.nouns.settings import Settings
-from scripts.reference import ROOT, all_families, filled, fixed_limits, tables
+from scripts.reference import ROOT, all_families, filled, fixed_limits, pages, tables
 
 REFERENCE = ROOT / "docs" / "reference"
 
 
-@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_pages_say_what_the_code_says(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text == filled(text), "run `.venv/bin/python scripts/reference.py`"
 
 
 def test_every_table_is_in_some_page() -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in REFERENCE.glob("*.md"))
-    assert [name for name in tables() if f"<!-- table: {name} -->" not in pages] == []
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
+    assert [name for name in tables() if f"<!-- table: {name} -->" not in text] == []
 
 
 def test_every_setting_of_core_and_relay_can_be_configured() -> None:

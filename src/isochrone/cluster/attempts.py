@@ -112,10 +112,12 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     if outcome is Outcome.DONE:
         took_s = seconds(now - flight.dispatched_at)
         instance.mean_request_s += MEAN_REQUEST_GAIN * (took_s - instance.mean_request_s)
-        instance.failure_rate.observe(False, now)
+        if instance.failure_rate.rate:
+            instance.failure_rate.observe(False, now)
         changed = instance.life.attempt_succeeded(flight.attempt)
     elif outcome in FAULTS:
         instance.failure_rate.observe(True, now)
+        instance.special = True
         changed = instance.life.attempt_failed(world.settings, flight.attempt)
     else:
         changed = instance.life.attempt_ended(flight.attempt)

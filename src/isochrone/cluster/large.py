@@ -75,7 +75,7 @@ def _reserve(world: World, now: Instant, pool: ModelPool, held: Held, found: Roo
     position = nearest_to_room(pool.rows, pool.members, may)
     if position is not None:
         instance = pool.members[position]
-        instance.reserved_for = held.request
+        instance.reserved_for, instance.special = held.request, True
         pool.reservation = Reservation(held.request, instance.slot, now)
         world.touch(instance)
 

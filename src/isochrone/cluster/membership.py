@@ -113,7 +113,7 @@ def probed(world: World, now: Instant, event: Probed) -> None:
 def _start_slowly(world: World, now: Instant, instance: Instance) -> None:
     """An instance that has never had a request and joins others that have had some takes its share step by step."""
     if instance.admitted == 0 and any(member.admitted for pool in world.pools_of(instance) for member in pool.members):
-        instance.starts_at = now
+        instance.starts_at, instance.special = now, True
 
 
 def configured(world: World, now: Instant, event: Configured) -> None:

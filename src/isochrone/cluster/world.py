@@ -17,7 +17,7 @@ from isochrone.nouns.request import PromptSize, Request, Slo
 from isochrone.nouns.settings import Settings
 from isochrone.observe.series import Series
 from isochrone.scheduling import policies
-from isochrone.scheduling.adjust import adjusted, is_special
+from isochrone.scheduling.adjust import adjusted, adjusts_all
 from isochrone.scheduling.admission import RetryBudget
 from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
@@ -112,6 +112,7 @@ class World:
         """New settings: policies are made anew, what was learnt stays."""
         self.settings = settings = effective(settings)
         self.expected = OutputLengths() if "lengths" in settings.without else self.lengths
+        self.adjusts_all = adjusts_all(settings)
         self.sheds = "shed" not in settings.without
         self.reserves = "reservation" not in settings.without
         self.orders_by_work = "order" not in settings.without
@@ -127,7 +128,7 @@ class World:
         """The instance's row as of now."""
         settings = self.settings
         row = derive(instance, settings, self.expected, now)
-        return adjusted(row, instance, settings, now) if is_special(instance, settings) else row
+        return adjusted(row, instance, settings, now) if instance.special or self.adjusts_all else row
 
     def rebuild_pools(self, instance: Instance, now: Instant) -> None:
         """The instance's state, weight or class changed: its pools' members may be others now."""

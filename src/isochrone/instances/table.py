@@ -73,6 +73,8 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """When it joined peers that were at work already: its pending prefill ramps up from here. None: no ramp."""
     reserved_for: str | None = None
     """The request that this instance is being emptied for; others have no room."""
+    special: bool = False
+    """`failure_rate`, `starts_at` or `reserved_for` may have something to say: its row needs adjusting."""
     keep_when_drained: bool = False
     last_first_token_sample_at: Instant = 0
     stretch: Stretch = msgspec.field(default_factory=Stretch)

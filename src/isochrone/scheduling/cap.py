@@ -21,20 +21,20 @@ def allows(ask: Ask, row: Row) -> bool:
     """Whether the cap lets the request go to this instance now. For asks with `step_s_max` above zero."""
     if row.running == 0:
         return True
-    step_s = row.full_step_s + row.kv_s * ask.prompt_tokens
+    step_s = row.rare.full_step_s + row.rare.kv_s * ask.prompt_tokens
     return step_s <= ask.step_s_max or row.running < floor(row, ask.step_s_max)
 
 
 def floor(row: Row, step_s_max: float) -> int:
     """The batch below which the cap does not bind here; 0 where nothing was measured, for then the model is all."""
-    return row.gaps.floor(step_s_max) if row.gaps is not None else 0
+    return row.rare.gaps.floor(step_s_max) if row.rare.gaps is not None else 0
 
 
 def allows_many(tokens: np.ndarray, step_s_max: np.ndarray, rows: Sequence[Row]) -> np.ndarray:
     """The same for many requests (lanes) on many rows; `step_s_max` 0: not capped."""
     running = np.array([row.running for row in rows])
-    step_s = np.array([row.full_step_s for row in rows])
-    kv_s = np.array([row.kv_s for row in rows])
+    step_s = np.array([row.rare.full_step_s for row in rows])
+    kv_s = np.array([row.rare.kv_s for row in rows])
     within = step_s + tokens[:, None] * kv_s <= step_s_max[:, None]
     for target in np.unique(step_s_max[step_s_max > 0.0]).tolist():
         floors = np.array([floor(row, target) for row in rows])

@@ -53,6 +53,26 @@ OWED_TOKEN_S = 0.0005
 """Cold price of one output token still owed: a decode step of some 15 ms shared by some 30 requests."""
 
 
+class Rare(msgspec.Struct, frozen=True, gc=False):
+    """What few rows have; made in `scheduling/adjust.py`."""
+
+    tries: float = 1.0
+    """How often a request is expected to be sent until an attempt here succeeds; part of `factor`."""
+    money: float = 0.0
+    """Seconds that a second of the card is worth in money; part of `plain`, `sheddable` and `crowd_s`."""
+    imposes: bool = True
+    """False: delays of others were left out of the price."""
+    full_step_s: float = 0.0
+    """One decode step with this request and all that run there, its slowness included; for a cap on concurrency."""
+    kv_s: float = 0.0
+    """What one KV token of this request adds to that."""
+    gaps: Gaps | None = None
+    """Measured gaps by batch; for the same."""
+
+
+COMMON = Rare()
+
+
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One instance's side of every price. Immutable, so that a decision record may keep it.
 
@@ -108,19 +128,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Moving average of whole requests on this instance."""
     slot_wait_s: float
     """Expected wait for a free slot."""
-    # What few rows have (`scheduling/adjust.py`); the numbers above hold it already.
-    tries: float = 1.0
-    """How often a request is expected to be sent until an attempt here succeeds; part of `factor`."""
-    money: float = 0.0
-    """Seconds that a second of the card is worth in money; part of `plain`, `sheddable` and `crowd_s`."""
-    imposes: bool = True
-    """False: delays of others were left out of the price."""
-    full_step_s: float = 0.0
-    """One decode step with this request and all that run there, its slowness included; for a cap on concurrency."""
-    kv_s: float = 0.0
-    """What one KV token of this request adds to that."""
-    gaps: Gaps | None = None
-    """Measured gaps by batch; for the same."""
+    rare: Rare = COMMON
+    """What few rows have (`scheduling/adjust.py`); the numbers above hold it already."""
 
     @property
     def idle(self) -> bool:
@@ -330,35 +339,36 @@ def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, fl
 
 def equal_cost_terms(ask: Ask, row: Row, position: int, now: Instant) -> dict[str, float]:
     """The price of one row taken apart; the terms sum to the price. Not on the hot path."""
-    n, factor = ask.prompt_tokens, row.factor / row.tries
+    rare = row.rare
+    n, factor = ask.prompt_tokens, row.factor / rare.tries
     u = n - (ask.hits[position] if ask.hits is not None else 0)
     work = factor * u * (row.token_s + row.pair_s * (n - 0.5 * u))
     output = factor * ask.output_tokens
-    waiting = row.waiting if row.imposes else 0
-    batch = row.batch if row.imposes else 0
+    waiting = row.waiting if rare.imposes else 0
+    batch = row.batch if rare.imposes else 0
     if ask.sheddable:
         decoding = IMPOSED_SHEDDABLE * batch + ask.ttft_slo_s * row.slack_per_s
-        later = row.sheddable - row.money - 1.0 - waiting - IMPOSED_SHEDDABLE * batch
+        later = row.sheddable - rare.money - 1.0 - waiting - IMPOSED_SHEDDABLE * batch
     else:
         decoding = IMPOSED_PLAIN * batch
-        later = row.plain - row.money - 1.0 - waiting - IMPOSED_PLAIN * batch
+        later = row.plain - rare.money - 1.0 - waiting - IMPOSED_PLAIN * batch
     share_s = row.step_s / (row.batch + 1)
     terms = {
         "pending_prefill": row.pending_s * row.share + row.share * max(0, row.head_due - now) * 1e-9,
         "slot_wait": row.slot_wait_s * row.share,
         "own_prefill": work,
         "own_decode": output * row.gap_s,
-        "imposed_on_steps": output * (row.crowd_s - row.money * share_s - row.gap_s + row.crowd_kv_s * n),
+        "imposed_on_steps": output * (row.crowd_s - rare.money * share_s - row.gap_s + row.crowd_kv_s * n),
         "imposed_on_waiting": work * waiting,
         "imposed_on_decoding": work * decoding,
         "imposed_on_later": work * later,
         "kv_pressure": row.kv_price_s,
     }
-    if row.money:
-        terms["money"] = row.money * (work + output * share_s)
-    if row.tries != 1.0:
+    if rare.money:
+        terms["money"] = rare.money * (work + output * share_s)
+    if rare.tries != 1.0:
         fixed = terms["pending_prefill"] + terms["slot_wait"] + terms["kv_pressure"]
-        terms["doing_it_again"] = (row.tries - 1.0) * (sum(terms.values()) - fixed)
+        terms["doing_it_again"] = (rare.tries - 1.0) * (sum(terms.values()) - fixed)
     return terms
 
 

@@ -8,7 +8,7 @@ from isochrone.instances.table import Instance
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.settings import Settings
-from isochrone.scheduling.adjust import RAMP_MIN, adjusted, is_special
+from isochrone.scheduling.adjust import RAMP_MIN, adjusted, adjusts_all
 from isochrone.scheduling.parts import PARTS, effective
 from isochrone.scheduling.price import Ask, Row, equal_cost, equal_cost_terms
 from tests.support.rows import make_pool
@@ -21,7 +21,7 @@ def plain(seed: int = 0) -> tuple[Row, Instance]:
     for candidate in range(seed, seed + 1000):
         pool = make_pool(1, candidate)
         instance = pool.members[0]
-        if instance.ledger.in_flight > 3 and not is_special(instance, Settings()) and pool.rows[0].kv_price_s == 0:
+        if instance.ledger.in_flight > 3 and not instance.special and pool.rows[0].kv_price_s == 0:
             instance.spec = InstanceSpec(id="i", url="http://i")
             return pool.rows[0], instance
     raise AssertionError("no such pool")
@@ -37,7 +37,7 @@ def terms(row: Row) -> dict[str, float]:
 
 def test_nothing_special_is_left_alone() -> None:
     row, instance = plain()
-    assert not is_special(instance, Settings())
+    assert not adjusts_all(Settings())
     assert adjusted(row, instance, Settings(), SECOND) == row
 
 
@@ -48,8 +48,11 @@ def test_a_failing_instance_costs_its_own_terms_as_often_as_it_is_tried() -> Non
     own = price(row) - terms(row)["pending_prefill"]
     assert price(failing) - price(row) == pytest.approx(own)
     assert terms(failing)["doing_it_again"] == pytest.approx(own)
+    assert instance.special
     off = adjusted(row, instance, Settings(without=frozenset({"error-price"})), SECOND)
     assert price(off) == price(row)
+    assert adjusted(row, instance, Settings(), 3600 * SECOND) == row
+    assert not instance.special, "what failed an hour ago is forgotten"
 
 
 def test_money_costs_own_seconds_on_the_card() -> None:
@@ -61,7 +64,7 @@ def test_money_costs_own_seconds_on_the_card() -> None:
     worth = 50.0 * 36.0 / 3600.0
     assert price(dear) - price(row) == pytest.approx(worth * seconds_on_card)
     assert terms(dear)["money"] == pytest.approx(worth * seconds_on_card)
-    assert not is_special(instance, Settings()), "money plays no part by default"
+    assert adjusted(row, instance, Settings(), SECOND) == row, "money plays no part by default"
 
 
 def test_a_new_instance_ramps_up_and_is_then_like_any_other() -> None:
@@ -74,6 +77,7 @@ def test_a_new_instance_ramps_up_and_is_then_like_any_other() -> None:
     assert shares[-1] < 1.0
     assert adjusted(row, instance, settings, 130 * SECOND) == row
     assert instance.starts_at is None
+    assert not instance.special
     instance.starts_at = 100 * SECOND
     off = Settings(without=frozenset({"slow-start"}))
     assert adjusted(row, instance, off, 100 * SECOND).chunk_s == row.chunk_s

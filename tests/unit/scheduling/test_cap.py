@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from isochrone.instances.gaps import SAMPLES_MIN, Gaps
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.cap import allows, allows_many
-from isochrone.scheduling.price import Ask, Row
+from isochrone.scheduling.price import Ask, Rare, Row
 from tests.support.rows import make_pool
 
 
 def row(batch: int, step_s: float, gaps: Gaps | None = None) -> Row:
     (base,) = make_pool(1, 0).rows
-    return msgspec.structs.replace(base, batch=batch, running=batch, full_step_s=step_s, kv_s=0.0, gaps=gaps)
+    return msgspec.structs.replace(base, running=batch, rare=Rare(full_step_s=step_s, gaps=gaps))
+
+
+def with_gaps(rare: Rare, gaps: Gaps | None) -> Rare:
+    return msgspec.structs.replace(rare, gaps=gaps)
 
 
 def measured(gap_s: float, batch: int) -> Gaps:
@@ -50,7 +54,9 @@ def test_an_idle_instance_is_always_eligible() -> None:
 def test_many_at_once_are_decided_as_one_by_one(seed: int, count: int, targets: list[float]) -> None:
     chance = random.Random(seed)
     rows = [
-        msgspec.structs.replace(one, gaps=chance.choice([None, measured(0.01, 4), measured(0.1, 2)]))
+        msgspec.structs.replace(
+            one, rare=with_gaps(one.rare, chance.choice([None, measured(0.01, 4), measured(0.1, 2)]))
+        )
         for one in make_pool(count, seed, Settings(cap_ratio=0.6)).rows
     ]
     tokens = np.array([chance.randrange(1, 50_000) for _ in targets])
