@@ -100,6 +100,14 @@ def test_who_differs_for_ten_minutes_is_a_class_of_its_own() -> None:
     assert 2.0 < step["d"] / step["a"] < 3.0
 
 
+def test_own_classes_can_be_left_out() -> None:
+    rig = rig_with({"a": 1, "b": 1, "c": 1, "d": 2.5}, frozenset({"own-class"}))
+    load(rig, 720, 2.5, "x")
+    rig.run(until=rig.now + SETTLES_AFTER_NS + 120 * SECOND)
+    assert len({view.device_class for view in rig.cluster.instances()}) == 1
+    assert slow(rig) == {"d"}
+
+
 def test_labelled_instances_stay_in_their_class() -> None:
     rig = Rig(Settings(), engines=0)
     for name, pace in {"a": 1, "b": 1, "c": 1, "d": 2.5}.items():
