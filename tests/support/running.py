@@ -64,6 +64,7 @@ class Served:
         assert not gateway.brain.requests
         assert not gateway.brain.attempts
         assert gateway.bodies.held_bytes == 0
+        assert gateway.kept.held_bytes == 0
         assert gateway.brain.faults == 0
         assert gateway.cluster.in_flight() == 0
         if gateway.door is not None:
@@ -94,6 +95,7 @@ async def serving(
     models: tuple[str, ...] = ("m",),
     longest: int | None = 8192,
     access: Access | None = None,
+    kind: str = "auto",
 ) -> AsyncIterator[Served]:
     """A gateway on a free port in front of these engines, all of them ready."""
     gateway = Gateway(
@@ -101,7 +103,7 @@ async def serving(
         GatewaySettings(limits=limits, inject=inject, access=access or Access()),
     )
     for engine in engines:
-        join(gateway, engine.id, engine.url, models, longest)
+        join(gateway, engine.id, engine.url, models, longest, kind=kind)
     await gateway.start("127.0.0.1", 0)
     served = Served(gateway)
     try:
@@ -117,9 +119,11 @@ def join(
     models: tuple[str, ...] = ("m",),
     longest: int | None = 8192,
     link: Link | None = None,
+    kind: str = "auto",
 ) -> None:
-    """Make an instance known and ready, without waiting for heartbeats. `longest`: its context in tokens."""
-    gateway.add_instance(InstanceSpec(id=instance, url=url), link)
+    """Make an instance known and ready, without waiting for heartbeats. `longest`: its context in tokens; `kind`: its
+    engine, where the gateway is to know it before the first scrape."""
+    gateway.add_instance(InstanceSpec(id=instance, url=url, engine=kind), link)
     gateway.submit(ModelsSeen(instance, tuple(ModelCard(model, longest) for model in models)))
     for _ in range(gateway.cluster.settings.heartbeat_ready_answers):
         gateway.submit(Probed(instance, Verdict.OK))

@@ -174,7 +174,7 @@ class Splice(StreamMeter):
                 seen = _seen(event)
             except (msgspec.DecodeError, RecursionError):
                 return super()._pass(event)  # not ours to judge
-            if _is_broken(seen) and not self.refusal():
+            if _is_broken(seen) and (self._finish_reason is not None or not self.refusal()):
                 self.failed = True
                 self.error_event = event
                 return b""

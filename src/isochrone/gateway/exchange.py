@@ -200,7 +200,8 @@ class Exchange:
 
     def garbled(self, why: str) -> None:
         """What came was not HTTP."""
-        self._ended(Outcome.FAILED, output_tokens=self._tokens(), why=why)
+        if not self._completed():
+            self._ended(Outcome.FAILED, output_tokens=self._tokens(), why=why)
 
     def not_continued(self, status: int, why: str) -> None:
         """The instance did not take a continuation. A 4xx ends the request: others would say the same."""
@@ -302,7 +303,7 @@ class Exchange:
     def _why_not_continued(self) -> str:
         if self.contract is None:
             return ""
-        return (self.resuming.refusal() if self.resuming is not None else self.contract.why) or "no other instance"
+        return (self.resuming.refusal() if self.resuming is not None else self.contract.why) or "no other instance, or no attempt left"
 
     def about(self) -> bytes:
         """Header lines that tell the client how its request was served."""
