@@ -42,7 +42,7 @@ def read_jwks(issuer: str, source: str | None) -> dict[str | None, jwt.PyJWK]:
     for entry in entries if isinstance(entries, list) else []:
         try:
             key = jwt.PyJWK(entry)
-        except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError, LookupError):
             continue  # of a kind that is not known here, as RFC 7517 section 5 has it
         if key.public_key_use in (None, "sig"):
             keys[key.key_id] = key

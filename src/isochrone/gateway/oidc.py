@@ -99,7 +99,7 @@ class TokenVerifier:
                 leeway=self.plan.leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):  # the last three: odd JSON of strangers
             return wrong_key(), now_s + WRONG_S
         return self._identity(claims), float(claims["exp"]) + self.plan.leeway_s
 
