@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import openai
 import pytest
 
 from isochrone.access.keys import StoredKey, digest_of
@@ -598,5 +599,33 @@ def test_any_origin() -> None:
                 served.port, post(chat(stream=True), "/v1/chat/completions", PREFLIGHT[0])
             )
             assert stream_answer.headers["access-control-allow-origin"] == "*"
+
+    run(test())
+
+
+def test_a16_the_openai_client_knows_our_refusals() -> None:
+    """Its classes by status, and the code that it reads from the body."""
+
+    async def test() -> None:
+        tenants = {**tenant("only-a", models=("a",)), **tenant("small", requests_per_minute=1)}
+        async with FakeEngine() as engine, guarded(engine, tenants=tenants) as served:
+
+            async def caught(key: str) -> openai.APIStatusError | None:
+                base = f"http://127.0.0.1:{served.port}/v1"
+                async with openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=0) as client:
+                    try:
+                        await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+                    except openai.APIStatusError as error:
+                        return error
+                    return None
+
+            engine.script = json_answer({"id": "1", "object": "chat.completion", "choices": [], "usage": USAGE})
+            assert await caught("iso-small") is None
+            found = [await caught(key) for key in ("iso-wrong", "iso-only-a", "iso-small")]
+            assert [(type(error), error and error.code) for error in found] == [
+                (openai.AuthenticationError, "invalid_api_key"),
+                (openai.PermissionDeniedError, "model_not_allowed"),
+                (openai.RateLimitError, "rate_limit_exceeded"),
+            ]
 
     run(test())
