@@ -155,18 +155,43 @@ def test_other_paths_pass_through(pair: Up) -> None:
     assert call(pair.gateway, "GET", "/server_info").status == 404
 
 
+STREAM_TOKENS = 120
+
+
+def stream(url: str, number: int) -> tuple[str, str, dict[str, int], int]:
+    """Text, finish reason and usage of a greedy stream, and the ids that it came under."""
+    path = (CHAT, COMPLETIONS)[number % 2]
+    asked = body(path, PROMPTS[number], STREAM_TOKENS) | {"stream_options": {"include_usage": True}}
+    with Stream(url, path, asked) as streamed:
+        chunks = streamed.chunks()
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    texts = [choice["text"] if path == COMPLETIONS else choice["delta"].get("content") or "" for choice in choices]
+    usage = {name: chunks[-1]["usage"][name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    return "".join(texts), choices[-1]["finish_reason"], usage, len({chunk["id"] for chunk in chunks})
+
+
+def tokens_out(pair: Up) -> float:
+    return sum(metric(url, "vllm:generation_tokens_total") for url in pair.engines.values())
+
+
 def test_a_killed_engine_costs_no_request_and_comes_back(pair: Up, direct: dict[str, Any]) -> None:
-    """Last in this file. Requests in flight that have no byte of their answer yet, and the next ones, all succeed."""
+    """Last in this file. Requests in flight that have no byte of their answer yet, streams in the middle of theirs, and
+    the next requests all succeed, with the answers of an engine that lives."""
     output_tokens = 400
-    with ThreadPoolExecutor(24) as threads:
+    with ThreadPoolExecutor(36) as threads:
+        undisturbed = list(threads.map(lambda number: stream(pair.engines["engine-1"], number), range(20)))
+        before = tokens_out(pair)
         in_flight = [
             threads.submit(post, pair.gateway, CHAT, body(CHAT, prompt, output_tokens)) for prompt in PROMPTS[:8]
         ]
-        eventually(lambda: running(pair) >= 4, within_s=10)
+        streams = [threads.submit(stream, pair.gateway, number) for number in range(20)]
+        eventually(lambda: running(pair) >= 20 and tokens_out(pair) - before > 20 * 28, within_s=20)
         victim = max(pair.engines, key=lambda name: metric(pair.engines[name], RUNNING))
         os.kill(pair.pid(victim), signal.SIGKILL)
         after = list(threads.map(lambda prompt: ask(pair.gateway, COMPLETIONS, prompt), PROMPTS[:20]))
         ended = [each.result() for each in in_flight]
+        assert [each.result() for each in streams] == undisturbed
+    assert metric(pair.admin, "isochrone_streams_resumed_total") >= 5
     assert after == direct[COMPLETIONS][:20]
     assert [answer.status for answer in ended] == [200] * 8
     assert {answer.json()["usage"]["completion_tokens"] for answer in ended} == {output_tokens}
