@@ -325,7 +325,7 @@ class Splice(StreamMeter):
             return b""
         text, finish = choice.said, choice.finish_reason
         self.output_tokens += len(choice.token_ids or ())
-        if choice.token_ids:
+        if choice.token_ids and not self.why_not:
             self._log += b"%b\n%b\n" % (inside(text), choice.ids)
         if self._tail:
             same = min(len(text), len(self._tail))

@@ -102,7 +102,8 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
         instance.ledger.prefilled_pairs += flight.pairs
     learning.attempt_ended(world, now, flow, flight, instance, event)
     if flow.charged:
-        sharing.settled(flow, flight, outcome, flow.decision.output_tokens or event.output_tokens)
+        output = max(0, (flow.decision.output_tokens or event.output_tokens) - flow.said_tokens)
+        sharing.settled(flow, flight, outcome, output)
     instance.ledger.leave(flight, now)
     for policy in world.listeners:
         policy.ended(flow.request, instance, flow.decision.output_tokens or event.output_tokens, now)
