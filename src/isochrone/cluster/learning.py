@@ -78,6 +78,7 @@ def _learn(world: World, now: Instant, instance: Instance, x: Regressor, elapsed
         if world.any_slow and slowness.slow(level):
             forgive(excess, level, quiet_ns)
         level.observe(residual, LEVEL_GAIN)
+        world.any_slow = world.any_slow or slowness.slow(level)
         if lasting_changed:
             _judge(world, [one for one in world.table.by_id.values() if one.step_times is instance.step_times])
     _sampled(world, now, instance)
@@ -161,7 +162,7 @@ def _look_at_class(world: World, now: Instant, name: str, alike: list[Instance])
     if model.samples >= world.settings.samples_warm:
         world.table.watch(name).look(model, classes.USUAL_STEP, now)
     for one in alike:
-        one.differs_since = classes.differing_since(one.differs_since, one.slowness.counts, now)
+        one.differs_since = classes.differing_since(one.differs_since, one.slowness.believed(one.level), now)
         may_split = one.spec.device_class is None and len(alike) > 1 and "own-class" not in world.settings.without
         if may_split and classes.is_due(one.differs_since, now):
             world.table.settle_apart(one)

@@ -10,9 +10,9 @@ explained the load, its excess e = log(elapsed / forecast), says it. Three quest
     unusual    from four peers up, the level is more than three robust deviations (1.4826 * MAD, at least 5 %) from
                their median; or the class is so mixed that deviations say nothing
 
-Then the level multiplies the instance's price, and nothing more: an instance is never put out for being slow. A false
-positive costs little and a late one costs much. Both sides are asked alike, since in a class of two the quicker one
-differs as much as the slower one.
+Then, or where a level is so large that it is plain at once, it multiplies the instance's price, and nothing more: an
+instance is never put out for being slow. A false positive costs little and a late one costs much. Both sides are asked
+alike, since in a class of two the quicker one differs as much as the slower one.
 
 When a whole class slows down (a hotter room, a new driver, longer contexts than the model fits) nobody is to blame:
 medians are taken off before anyone is judged, and `ClassWatch` says that the class has moved.
@@ -47,6 +47,11 @@ PEERS_MIN = 4
 SETTLED_SAMPLES = 24
 """While a class is new its levels swing between equals; an instance is judged once it has been seen this often."""
 
+PLAIN = 0.3
+"""A level this large (35 %) needs no verdict: it is believed as it stands. A throttled card that is found some seconds
+late has been sent its full share until then, and those requests are the tail; an equal that is taken for slow for some
+seconds costs next to nothing."""
+
 PROBE_AFTER_NS = 5 * SECOND
 PROBE_LATE_NS = 10 * SECOND
 PROBE_TOKENS = 512
@@ -71,9 +76,13 @@ class Slowness:
         """Lasting and large; not yet compared with its peers."""
         self.counts = False
 
+    def believed(self, level: Level) -> bool:
+        """Whether the level multiplies the price: it counts, or is so large that it is plain."""
+        return self.counts or not -PLAIN <= level.value <= PLAIN
+
     def slow(self, level: Level) -> bool:
-        """Counts, and on the slow side."""
-        return self.counts and level.value > 0.0
+        """Believed, and on the slow side."""
+        return level.value > 0.0 and self.believed(level)
 
     def observe(self, excess: float, level: Level) -> bool:
         """Take one sample in. Returns whether `lasting` has changed, so that the class should be judged anew."""

@@ -175,7 +175,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
     if foreign and decoding:
         context += foreign * context // decoding
     step_base, token_s, kv_s, pair_s = instance.step_times.coefficients
-    level = instance.level.factor if instance.slowness.counts else 1.0
+    level = instance.level.factor if instance.slowness.believed(instance.level) else 1.0
     share = 1.0 / instance.weight if instance.weight > 0 else float("inf")
     chunk = settings.chunk_tokens
     spare = max(chunk - batch, chunk // 8)
