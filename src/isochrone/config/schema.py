@@ -237,7 +237,7 @@ class PricingGroup(Group):
     samples_warm: int = entry(CORE.samples_warm, "samples", "Needed before a pool prices, holds or sheds.", ge=1)
     hold_chunks: float = entry(CORE.hold_chunks, "chunks", "Pending prefill allowed on an instance.", gt=0)
     hold_chunks_sheddable: float = entry(CORE.hold_chunks_sheddable, "chunks", "The same for sheddable requests.", gt=0)
-    hold_slack_s: float = entry(CORE.hold_slack_s, "s", "A place this much dearer is taken, not waited for; more, the longer the wait.", ge=0)
+    hold_slack_s: float = entry(CORE.hold_slack_s, "s", "So much dearer is taken; more, the longer the wait.", ge=0)
     work_price: float = entry(CORE.work_price, "s/s", "Price of a second of own prefill beyond itself.", ge=0)
     work_price_sheddable: float = entry(CORE.work_price_sheddable, "s/s", "The same for sheddable requests.", ge=0)
     kv_soft_ratio: float = entry(CORE.kv_soft_ratio, "ratio", "KV use above which a place costs more.", gt=0, le=1)
@@ -380,7 +380,7 @@ class File(Group):
     without: tuple[Part, ...] = Field(default=(), description="Parts of the scheduler that are left out.")
     seed: int = Field(default=0, description="Seed for breaking ties.")
     inject: Literal["usage", "none"] = Field(
-        default="usage", description="Fields spliced into bodies: include_usage, or none."
+        default="usage", description="Fields spliced into bodies: `usage` (include_usage, return_token_ids) or `none`."
     )
     instances: tuple[InstanceEntry, ...] = Field(default=(), max_length=4096, description="Engine endpoints.")
     paths: tuple[str, ...] = Field(

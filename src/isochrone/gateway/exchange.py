@@ -303,7 +303,8 @@ class Exchange:
     def _why_not_continued(self) -> str:
         if self.contract is None:
             return ""
-        return (self.resuming.refusal() if self.resuming is not None else self.contract.why) or "no other instance, or no attempt left"
+        why = self.resuming.refusal() if self.resuming is not None else self.contract.why
+        return why or "no other instance, or no attempt left"
 
     def about(self) -> bytes:
         """Header lines that tell the client how its request was served."""
