@@ -140,7 +140,7 @@ def _sampled(world: World, now: Instant, instance: Instance) -> None:
     at each class as a whole, and see which pools are warm."""
     world.samples_since_recentre += 1
     cold = instance.step_times.samples <= world.settings.samples_warm
-    if not cold and world.samples_since_recentre < RECENTRE_EVERY:
+    if not cold and world.samples_since_recentre < max(RECENTRE_EVERY, len(world.table.by_id)):  # all are looked at
         return
     world.samples_since_recentre = 0
     by_class: dict[str, list[Instance]] = {}
@@ -149,6 +149,7 @@ def _sampled(world: World, now: Instant, instance: Instance) -> None:
         world.touch(one)
     for name, alike in by_class.items():
         _look_at_class(world, now, name, alike)
+    world.any_slow = any(one.slowness.slow(one.level) for one in world.table.by_id.values())
     for pool in world.pools.values():
         pool.warm_up(world.settings.samples_warm)
 

@@ -47,7 +47,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     level_factor: float
     """How much slower than its class: 1 as its class."""
     slow: bool
-    """That counts: it is lasting, large and unusual."""
+    """That is believed, and counts against it."""
     class_shift_ratio: float
     """Step time of its class over what it was some minutes ago: 1 as ever."""
     failure_ratio: float

@@ -31,7 +31,7 @@ _INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] =
     ("isochrone_instance_scrape_age_seconds", "Since its last good scrape.", lambda v: v.scrape_age_s),
     ("isochrone_instance_missing_metrics", "Metric names looked for and not found.", lambda v: len(v.missing)),
     ("isochrone_instance_level_ratio", "How much slower than its class; 1: as its class.", lambda v: v.level_factor),
-    ("isochrone_instance_slow", "1 while that is lasting, large and unusual among its peers.", lambda v: v.slow),
+    ("isochrone_instance_slow", "1 while that is believed and counts against it.", lambda v: v.slow),
     (
         "isochrone_instance_class_shift_ratio",
         "Step time of its class over what it was some minutes ago; above 1.15 look at the class, not at one instance.",
