@@ -1,4 +1,4 @@
-"""The two forms of vLLM's stream events, to recognise one token's event by bytes and to write one.
+"""The two forms of vLLM's stream events: to recognise one token's event by bytes, to read any, and to write one.
 
 Both are one JSON object a line, without spaces, fields in a fixed order:
 
@@ -8,10 +8,15 @@ Everything up to `"choices":[` is the same in all events of a stream: its *envel
 """
 
 import re
+from typing import Any
 
 import msgspec
-from msgspec import Raw
-from msgspec.json import encode
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.json import Decoder, encode
+
+from isochrone.access.chunks import given
+from isochrone.access.sse import fields_of
+from isochrone.access.usage import UsageFields
 
 CHOICES = b'"choices":['
 DONE = b"data: [DONE]\n\n"
@@ -80,3 +85,74 @@ def usage_event(envelope: bytes, usage: dict[str, object]) -> bytes:
 def inside(text: str) -> bytes:
     """A text as it stands between the quotes of JSON."""
     return encode(text)[1:-1]
+
+
+# Reading.
+
+BROKEN_REASONS = ("abort", "error")
+"""Finish reasons that mean: the engine gave up."""
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One choice of an event, in either dialect."""
+
+    text: str | None = None
+    delta: dict[str, Any] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: Raw | UnsetType = UNSET
+    finish_reason: str | None = None
+    stop_reason: Raw | UnsetType = UNSET
+
+    @property
+    def ids(self) -> bytes:
+        return b",".join(b"%d" % one for one in self.token_ids or ())
+
+    @property
+    def said(self) -> str:
+        return self.text or (self.delta or {}).get("content") or ""
+
+
+class Event(msgspec.Struct, gc=False):
+    """The data of an event, as far as it matters here."""
+
+    choices: list[Choice] | UnsetType | None = UNSET
+    prompt_token_ids: Raw | UnsetType = UNSET
+    usage: dict[str, Any] | None = None
+    error: Raw | UnsetType = UNSET
+    object: str | None = None
+
+
+class Tokenized(msgspec.Struct, gc=False):
+    """The answer of `/tokenize`."""
+
+    tokens: list[int]
+
+
+decode_event = Decoder(Event).decode
+decode_tokenized = Decoder(Tokenized).decode
+
+
+def seen_in(event: bytes) -> Event:
+    """What an event says; nothing where it holds no JSON object."""
+    data = fields_of(event)[1]
+    return decode_event(data) if data.startswith(b"{") else Event()
+
+
+def is_broken(seen: Event) -> bool:
+    """The engine gave up: an error event, or a finish reason that says so."""
+    return (
+        given(seen.error)
+        or seen.object == "error"
+        or any(choice.finish_reason in BROKEN_REASONS for choice in seen.choices or ())
+    )
+
+
+def as_shown(usage: UsageFields) -> dict[str, object]:
+    """As vLLM writes it."""
+    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    shown: dict[str, object] = {
+        "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
+    }  # fmt: skip
+    if usage.prompt_tokens_details is not None:
+        shown["prompt_tokens_details"] = {"cached_tokens": usage.prompt_tokens_details.cached_tokens}
+    return shown

@@ -11,8 +11,7 @@ It may turn more than once. `refusal` says why it cannot; then the stream ends w
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
-from msgspec.json import Decoder
+from msgspec import UNSET
 
 from isochrone.access import dialect
 from isochrone.access.chunks import given
@@ -22,12 +21,19 @@ from isochrone.access.dialect import (
     END,
     LAST_FIELD_END,
     NO_IDS,
+    Choice,
+    Event,
+    as_shown,
+    decode_event,
+    decode_tokenized,
     envelope_of,
     inside,
+    is_broken,
+    seen_in,
     token_event,
     usage_event,
     without_ids,
-)
+)  # fmt: skip
 from isochrone.access.sse import StreamMeter, fields_of
 from isochrone.access.transcript import Point, Transcript, count
 from isochrone.access.usage import CachedTokens, UsageFields
@@ -35,51 +41,10 @@ from isochrone.access.usage import CachedTokens, UsageFields
 PROMPT_IDS_BYTES_MAX = 256 * 1024
 """Longest list of prompt ids, as JSON, that is kept; a longer one is asked for again at `/tokenize` when needed."""
 PROMPT_IDS = b'"prompt_token_ids":['
-BROKEN_REASONS = ("abort", "error")
-"""Finish reasons that mean: the engine gave up."""
 ONLY_IDS = b'"delta":{}'
 """Where an engine's parser swallows a token, vLLM sends an event without text, because ids were asked for."""
 NEVER = b"\0"
 """No event begins with it: stands for the start of events until it is known."""
-
-
-class Choice(msgspec.Struct, gc=False):
-    """One choice of an event, in either dialect."""
-
-    text: str | None = None
-    delta: dict[str, Any] | None = None
-    token_ids: list[int] | None = None
-    prompt_token_ids: Raw | UnsetType = UNSET
-    finish_reason: str | None = None
-    stop_reason: Raw | UnsetType = UNSET
-
-    @property
-    def ids(self) -> bytes:
-        return b",".join(b"%d" % one for one in self.token_ids or ())
-
-    @property
-    def said(self) -> str:
-        return self.text or (self.delta or {}).get("content") or ""
-
-
-class Event(msgspec.Struct, gc=False):
-    """The data of an event, as far as it matters here."""
-
-    choices: list[Choice] | UnsetType | None = UNSET
-    prompt_token_ids: Raw | UnsetType = UNSET
-    usage: dict[str, Any] | None = None
-    error: Raw | UnsetType = UNSET
-    object: str | None = None
-
-
-class Tokenized(msgspec.Struct, gc=False):
-    """The answer of `/tokenize`."""
-
-    tokens: list[int]
-
-
-_decode = Decoder(Event).decode
-_decode_tokenized = Decoder(Tokenized).decode
 
 
 class Splice(StreamMeter):
@@ -171,10 +136,10 @@ class Splice(StreamMeter):
             return b""
         if not self.why_not:
             try:
-                seen = _seen(event)
+                seen = seen_in(event)
             except (msgspec.DecodeError, RecursionError):
                 return super()._pass(event)  # not ours to judge
-            if _is_broken(seen) and (self._finish_reason is not None or not self.refusal()):
+            if is_broken(seen) and (self._finish_reason is not None or not self.refusal()):
                 self.failed = True
                 self.error_event = event
                 return b""
@@ -285,7 +250,7 @@ class Splice(StreamMeter):
     def take_prompt(self, answer: bytes) -> bool:
         """The answer of `/tokenize`. False: it cannot be read."""
         try:
-            tokens = _decode_tokenized(answer).tokens
+            tokens = decode_tokenized(answer).tokens
         except (msgspec.DecodeError, RecursionError):
             return False
         self._prompt_ids = b",".join(b"%d" % one for one in tokens)
@@ -307,11 +272,11 @@ class Splice(StreamMeter):
             self.whole = self._finish_reason is not None
             return event if self.whole else b""
         try:
-            seen = _decode(data) if data else Event()
+            seen = decode_event(data) if data else Event()
         except (msgspec.DecodeError, RecursionError):
             self.failed = True
             return b""
-        if name == b"error" or _is_broken(seen):
+        if name == b"error" or is_broken(seen):
             self.failed = True
             return b""
         out = [self._say(choice) for choice in seen.choices or ()]
@@ -351,30 +316,4 @@ class Splice(StreamMeter):
         return self._usage_event(self._usage)
 
     def _usage_event(self, usage: UsageFields) -> bytes:
-        return usage_event(self._envelope, _plain(usage)) if self._contract.wants_usage else b""
-
-
-def _seen(event: bytes) -> Event:
-    """What an event says; nothing where it holds no JSON object."""
-    data = fields_of(event)[1]
-    return _decode(data) if data.startswith(b"{") else Event()
-
-
-def _is_broken(seen: Event) -> bool:
-    """The engine gave up: an error event, or a finish reason that says so."""
-    return (
-        given(seen.error)
-        or seen.object == "error"
-        or any(choice.finish_reason in BROKEN_REASONS for choice in seen.choices or ())
-    )
-
-
-def _plain(usage: UsageFields) -> dict[str, object]:
-    """As vLLM writes it."""
-    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    shown: dict[str, object] = {
-        "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
-    }  # fmt: skip
-    if usage.prompt_tokens_details is not None:
-        shown["prompt_tokens_details"] = {"cached_tokens": usage.prompt_tokens_details.cached_tokens}
-    return shown
+        return usage_event(self._envelope, as_shown(usage)) if self._contract.wants_usage else b""

@@ -6,6 +6,7 @@ The client has its head and a part of its answer; what comes here joins on.
 from typing import TYPE_CHECKING
 
 from isochrone.gateway.answers import Answer, EventAnswer, HeldAnswer
+from isochrone.gateway.resuming import TOKENIZE
 
 if TYPE_CHECKING:
     from isochrone.gateway.exchange import Exchange
@@ -70,7 +71,7 @@ def choose(exchange: "Exchange", status: int, lines: bytes, read: dict[bytes, by
         return HeldAnswer(exchange, status, lines, read.get(b"content-length"), read.get(b"retry-after"))
     if status != 200 or b"content-encoding" in read:
         return Unwelcome(exchange, status)
-    if exchange.asks_prompt:
+    if exchange.target == TOKENIZE:
         return PromptAnswer(exchange, status)
     events = read.get(b"content-type", b"").startswith(b"text/event-stream")
     return ContinuedAnswer(exchange, status) if events else Unwelcome(exchange, status)

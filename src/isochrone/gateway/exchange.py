@@ -8,11 +8,10 @@ attempt ends; `_ended` is the only place that does. The bytes of an answer are t
 from typing import TYPE_CHECKING
 
 from isochrone.access.contract import Contract, Promise
-from isochrone.access.splice import Splice
 from isochrone.access.sse import StreamMeter
 from isochrone.gateway import answers, continued, headers
 from isochrone.gateway.headers import id_line
-from isochrone.gateway.resuming import CONTINUABLE, TOKENIZE, Resuming
+from isochrone.gateway.resuming import CONTINUABLE, Resuming
 from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch, Limits
 from isochrone.nouns.errors import ApiError
@@ -108,12 +107,8 @@ class Exchange:
         self.dispatched_at = self.gateway.brain.now
         self.answer = None
         self.held = None
-        pool = self.gateway.pools.get(command.instance)
         if self.resuming is not None:
-            if command.continues:
-                self.target, self.outgoing = self.resuming.next(self)
-            else:
-                self.outgoing = self.resuming.first(self, pool is not None and pool.gives_ids)
+            self.target, self.outgoing = self.resuming.request(self, command.continues)
         self._send()
 
     def _send(self) -> None:
@@ -320,8 +315,7 @@ class Exchange:
         self.delivered = True
         self.delivering = answer
         self.outgoing = b""
-        resuming = self.resuming
-        if resuming is None or resuming.splice is None or not resuming.splice.needs_body:
+        if self.resuming is None or not self.resuming.needs_body:
             self.release_body()
 
     def release_body(self) -> None:
@@ -333,16 +327,7 @@ class Exchange:
 
     def new_meter(self) -> StreamMeter:
         """For the events of an answer that begins."""
-        resuming = self.resuming
-        if resuming is None or not resuming.ids_asked:
-            return StreamMeter(self.cut_usage)
-        resuming.splice = Splice(resuming.contract, self.cut_usage)
-        return resuming.splice
-
-    @property
-    def asks_prompt(self) -> bool:
-        """The attempt in flight asks for the prompt's ids."""
-        return self.target == TOKENIZE
+        return StreamMeter(self.cut_usage) if self.resuming is None else self.resuming.new_meter(self.cut_usage)
 
     def account(self) -> None:
         """Some more tokens have come: count what is kept."""
@@ -354,11 +339,10 @@ class Exchange:
 
     def _completed(self) -> bool:
         """All tokens are out and only the stream's last words are lost: say them ourselves."""
-        splice = self.resuming.splice if self.resuming is not None else None
-        rest = splice.ending() if splice is not None and self.delivered else None
-        if rest is None:
+        splice = self.resuming.splice if self.resuming is not None and self.delivered else None
+        rest = splice.ending() if splice is not None else None
+        if splice is None or rest is None:
             return False
-        assert splice is not None
         assert self.delivering is not None
         self.delivering.write(rest, last=True)
         self.done(self.delivering.status, splice.usage, splice.output_tokens)
@@ -366,9 +350,8 @@ class Exchange:
 
     def _tokens(self) -> int:
         """Output tokens so far, of all attempts that continue each other."""
-        splice = self.resuming.splice if self.resuming is not None else None
-        if splice is not None:
-            return splice.output_tokens
+        if self.resuming is not None and self.resuming.splice is not None:
+            return self.resuming.splice.output_tokens
         return 0 if self.answer is None else self.answer.output_tokens
 
     def over(self) -> None:

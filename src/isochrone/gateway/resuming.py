@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from isochrone.access.contract import Contract
 from isochrone.access.inject import with_token_ids
 from isochrone.access.splice import Splice
+from isochrone.access.sse import StreamMeter
 from isochrone.nouns.events import Outcome
 
 if TYPE_CHECKING:
@@ -60,18 +61,28 @@ class Resuming:
         """What `Kept` has counted for this stream."""
         self._kept = kept
 
-    def first(self, exchange: "Exchange", gives_ids: bool) -> bytes:
-        """The body of an attempt that begins the answer."""
-        self.ids_asked = gives_ids
-        return with_token_ids(exchange.body) if gives_ids else exchange.body
+    def request(self, exchange: "Exchange", continues: bool) -> tuple[bytes, bytes]:
+        """Path and body of an attempt that begins the answer, or continues it."""
+        if continues:
+            assert self.splice is not None
+            self.splice.turn()
+            self._kept.resumed += 1
+            return self.rest() or (TOKENIZE, exchange.body)
+        pool = exchange.gateway.pools.get(exchange.instance)
+        self.ids_asked = pool is not None and pool.gives_ids
+        return exchange.inbound.target, with_token_ids(exchange.body) if self.ids_asked else exchange.body
 
-    def next(self, exchange: "Exchange") -> tuple[bytes, bytes]:
-        """Path and body of an attempt that continues the answer."""
-        splice = self.splice
-        assert splice is not None
-        splice.turn()
-        self._kept.resumed += 1
-        return self.rest() or (TOKENIZE, exchange.body)
+    def new_meter(self, cut_usage: bool) -> StreamMeter:
+        """For the events of an answer that begins."""
+        if not self.ids_asked:
+            return StreamMeter(cut_usage)
+        self.splice = Splice(self.contract, cut_usage)
+        return self.splice
+
+    @property
+    def needs_body(self) -> bool:
+        """The client's body must be kept: the prompt's ids are not."""
+        return self.splice is not None and self.splice.needs_body
 
     def rest(self) -> tuple[bytes, bytes] | None:
         """Path and body of the request for the rest; None while the prompt's ids are not known."""
@@ -93,7 +104,7 @@ class Resuming:
             kept.forgotten += 1
             splice.give_up(why)
             self._count(splice.kept_bytes)
-        if not splice.needs_body:
+        if not self.needs_body:
             exchange.release_body()
 
     def release(self) -> None:

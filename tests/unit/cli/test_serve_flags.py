@@ -29,7 +29,7 @@ def test_flags_make_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
         "--instance", "http://127.0.0.1:9002,class=h100,weight=2,slots=256,id=b,models=x+y",
         "--policy", "least-request", "--shadow", "random", "--no-hold", "--port", "0", "--admin-port", "9",
         "--inject", "none", "--slo-ttft", "2.5", "--sheddable", "--access-log", "-", "--seed", "7",
-        "--without", "hold", "--without", "order",
+        "--without", "hold", "--without", "order", "--no-resume",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     first, second = configuration.instances
@@ -40,6 +40,7 @@ def test_flags_make_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (settings.policy, settings.shadow, settings.hold) == ("least-request", "random", False)
     assert settings.slo == Slo(2.5, None, True)
     assert settings.without == {"hold", "order"}
+    assert not settings.resume
     assert (file.listen.port, file.admin.port, file.inject, file.seed) == (0, 9, "none", 7)
     assert file.listen.host == "127.0.0.1"
 
