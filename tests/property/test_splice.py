@@ -130,3 +130,42 @@ def test_every_event_one_token_each_is_a_place_to_go_on_from(route: Route) -> No
             held = len(again["prompt"]) - len(byte_engine.prompt_ids(body))
             assert again["max_tokens"] == 30 - held
         assert read(out)["text"] == read(whole)["text"]
+
+
+ROLE = byte_engine.stream({"messages": [], "max_tokens": 1, "return_token_ids": True}, True)[0]
+PIECES = [
+    ROLE,
+    ROLE[:-2].replace(b'"role":"assistant",', b"").replace(b'"content":""', b'"content":"a"\n'),
+    b"\n", b"\n\n", b"\r\n\r\n", b"\xff", b"data: ", b"data: [DONE]\n\n", b": comment\n\n",
+    b'data: {"choices":[', b"]}\n\n", b"]}]}\n\n", b"1,2", b"null", b'"token_ids":[', b'"prompt_token_ids":["x"]',
+    b'{"index":0,"delta":{"content":"', b'"},"logprobs":null,', b'"finish_reason":null,"token_ids":[',
+    b'"finish_reason":"stop"', b'{"error":1}', b'"text":"\\ud800"', b'"usage":{}',
+    b'data: {"choices":[{"delta":{"content":"a\nb"},"token_ids":[1]}]}\n\n',
+    b'data: {"choices":[],"usage":{"prompt_tokens":"x"}}\n\n',
+    b'data: {"choices":null,"usage":{"completion_tokens":[]}}\n\n',
+    b'data: {"choices":[],"usage":{"prompt_tokens":5,"prompt_tokens_details":7}}\n\n',
+    b'data: {"choices":[{"delta":{"content":7},"token_ids":[3]}]}\n\n',
+    b'data: {"choices":[{"text":"x","token_ids":[-3],"finish_reason":"odd","stop_reason":{"a":1}}]}\n\n',
+]  # fmt: skip
+"""What looks like a part of a stream."""
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=8)), st.lists(st.sampled_from(PIECES)), st.booleans())
+def test_no_bytes_break_it(first: list[bytes], second: list[bytes], begins_well: bool) -> None:
+    """Case S-12: whatever an engine says, before and after the stream has changed its instance."""
+    _, _, splice = prepared(CHAT, {"model": "m", "stream": True, "temperature": 0, "messages": []})
+    before = [ROLE, *first] if begins_well else first
+    for piece in before:
+        splice.feed(piece)
+    splice.ending()
+    if not splice.refusal():
+        splice.turn()
+        splice.body()
+        for piece in second:
+            splice.feed(piece)
+        splice.ending()
+        splice.refusal()
+    splice.rest()
+    assert splice.output_tokens >= 0
+    assert splice.usage is None or splice.usage.prompt_tokens is None or splice.usage.prompt_tokens >= 0

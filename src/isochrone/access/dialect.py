@@ -109,7 +109,10 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def said(self) -> str:
-        return self.text or (self.delta or {}).get("content") or ""
+        if self.delta is None:
+            return self.text or ""
+        content = self.delta.get("content")
+        return content if isinstance(content, str) else ""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -117,7 +120,7 @@ class Event(msgspec.Struct, gc=False):
 
     choices: list[Choice] | UnsetType | None = UNSET
     prompt_token_ids: Raw | UnsetType = UNSET
-    usage: dict[str, Any] | None = None
+    usage: UsageFields | None = None
     error: Raw | UnsetType = UNSET
     object: str | None = None
 

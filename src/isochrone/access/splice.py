@@ -8,8 +8,6 @@ client's dialect: one id, one created and model, the role once, no text twice an
 It may turn more than once. `refusal` says why it cannot; then the stream ends with an error that says so.
 """
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET
 
@@ -305,12 +303,13 @@ class Splice(StreamMeter):
         stop = None if choice.stop_reason is UNSET else choice.stop_reason
         return token_event(self._envelope, self._dialect, text, finish, stop)
 
-    def _account(self, usage: dict[str, Any]) -> bytes:
+    def _account(self, usage: UsageFields) -> bytes:
         """Usage of the whole answer: what was generated before stood in the continuation's prompt."""
-        prompt = (usage.get("prompt_tokens") or 0) - self._base_tokens
-        completion = (usage.get("completion_tokens") or 0) + self._base_tokens
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        details = None if cached is None else CachedTokens(min(cached, prompt))
+        prompt = max(0, (usage.prompt_tokens or 0) - self._base_tokens)
+        completion = (usage.completion_tokens or 0) + self._base_tokens
+        details = usage.prompt_tokens_details
+        if details is not None and details.cached_tokens is not None:
+            details = CachedTokens(min(details.cached_tokens, prompt))
         self._usage = UsageFields(prompt, completion, details)
         self.output_tokens = completion
         return self._usage_event(self._usage)

@@ -13,6 +13,7 @@ have begun: the next instance looks for them in its own output only.
 
 from typing import NamedTuple
 
+from msgspec import DecodeError
 from msgspec.json import decode
 
 REPLACEMENT = "�"
@@ -69,7 +70,10 @@ class Transcript:
         is.
         """
         base = self.base
-        texts, ids = self._events()
+        try:
+            texts, ids = self._events()
+        except DecodeError:
+            return None  # what the engine wrote was no JSON
         ends = [len(base.text)]
         for text in texts:
             ends.append(ends[-1] + len(text))

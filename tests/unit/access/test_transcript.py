@@ -21,6 +21,12 @@ def test_nothing_yet() -> None:
     assert written().point(False) == Point("", b"", "")
 
 
+def test_what_is_no_json_is_no_point() -> None:
+    transcript = Transcript()
+    transcript.log += b"\x01\n1\n"
+    assert transcript.point(True) is None
+
+
 def test_half_a_character_is_generated_again() -> None:
     transcript = written(("a", b"1"), ("", b"2"), ("", b"3"))
     assert transcript.point(False) == Point("a", b"1", "")
