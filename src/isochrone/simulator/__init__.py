@@ -1,0 +1,1 @@
+"""The second driver of the cluster: a heap of events, virtual time, twins of engines."""

@@ -1,0 +1,108 @@
+"""Faults as the driver carries them out."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isochrone.nouns.commands import Limits
+from isochrone.nouns.events import Outcome, Withdrawn
+from isochrone.nouns.instant import SECOND, Instant, nanoseconds
+from isochrone.simulator.faults import MODES, Fault, name_of
+from isochrone.simulator.fleet import Member
+from isochrone.simulator.host import UP, Host, Sent
+
+if TYPE_CHECKING:
+    from isochrone.simulator.run import Simulation
+
+REFUSAL_NS = 200_000
+"""A refused connection, or an error answer, is known this much later."""
+
+
+class Mishaps:
+    """Begins faults and ends them."""
+
+    def __init__(self, simulation: "Simulation") -> None:
+        self._simulation = simulation
+        self._start: Instant = simulation.now
+
+    def schedule(self, faults: Sequence[Fault]) -> None:
+        """Everything that is to go wrong."""
+        for fault in faults:
+            self._simulation.at(self._start + round(fault.at * SECOND), self._begin, fault)
+            if fault.until is not None:
+                self._simulation.at(self._start + round(fault.until * SECOND), self._finish, fault)
+
+    def turned_away(self, sent: Sent, limits: Limits) -> None:
+        """A dispatch to an instance that takes nothing."""
+        outcome, status, after_ns = {
+            "dead": (Outcome.UNREACHABLE, 0, REFUSAL_NS),
+            "unreachable": (Outcome.UNREACHABLE, 0, nanoseconds(limits.connect_s)),
+            "busy": (Outcome.BUSY, 503, REFUSAL_NS),
+            "broken": (Outcome.FAILED, 500, REFUSAL_NS),
+            "hung": (Outcome.TIMED_OUT, 0, nanoseconds(limits.first_token_s or 600.0)),
+        }[sent.host.mode]
+        self._simulation.at(self._simulation.now + after_ns, self._end, (sent, outcome, status))
+
+    def _begin(self, what: object) -> None:
+        assert isinstance(what, Fault)
+        simulation, fault = self._simulation, what
+        if fault.fault == "scale-out":
+            self._scale_out(fault.count)
+            return
+        host = self._host(fault)
+        if fault.fault in MODES:
+            self._enter(host, fault.fault)
+        elif fault.fault == "slow":
+            host.slow_down(simulation.now, fault.factor)
+            simulation.wake(host)
+        elif fault.fault == "stale":
+            host.stale = True
+        elif fault.fault == "cache-cleared":
+            host.engine.pool.forget()
+        elif fault.fault == "scale-in" and not host.withdrawn:
+            host.withdrawn = True
+            simulation.feed(Withdrawn(host.id, drain=True))
+
+    def _finish(self, what: object) -> None:
+        assert isinstance(what, Fault)
+        simulation, fault = self._simulation, what
+        if fault.fault in ("scale-out", "scale-in", "cache-cleared"):
+            return
+        host = self._host(fault)
+        if fault.fault in MODES:
+            if host.mode in ("dead", "hung"):
+                host.preemptions += host.engine.preemptions
+                host.start(simulation.now)  # it comes back as a new process
+            host.mode = UP
+        elif fault.fault == "slow":
+            host.slow_down(simulation.now, 1.0)
+        elif fault.fault == "stale":
+            host.stale = False
+        simulation.wake(host)
+
+    def _enter(self, host: Host, mode: str) -> None:
+        """A new mode; dying or hanging costs what runs there."""
+        simulation = self._simulation
+        host.mode = mode
+        if mode not in ("dead", "hung"):
+            return
+        outcome = Outcome.LOST if mode == "dead" else Outcome.TIMED_OUT
+        gap_s = simulation.settings.gap_s if mode == "hung" else 0.0
+        for sent in host.give_up_all(simulation.now):
+            simulation.at(simulation.now + nanoseconds(gap_s), self._end, (sent, outcome, 0))
+
+    def _end(self, what: object) -> None:
+        assert isinstance(what, tuple)
+        sent, outcome, status = what
+        self._simulation.end(sent, outcome, status)
+
+    def _scale_out(self, count: int) -> None:
+        simulation = self._simulation
+        first = simulation.plan.fleet.members[0]
+        for _ in range(count):
+            number = len(simulation.hosts)
+            member = Member(f"{first.id.rpartition('-')[0]}-{number}", first.profile)
+            simulation.join(simulation.host(number, member))
+
+    def _host(self, fault: Fault) -> Host:
+        ids = [member.id for member in self._simulation.plan.fleet.members]
+        return self._simulation.hosts[name_of(fault, ids)]

@@ -1,0 +1,80 @@
+"""A workload at another rate, and with another seed.
+
+More load is k copies of the workload beside each other, each with prefixes and sessions of its own and begun a little
+later than the one before. Compressing time instead would shorten the distance between uses of a prefix, and make any
+cache look better; `time_scale` does that, and the report says so. Less load is a part of one copy: whole sessions are
+left out where there are sessions.
+"""
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import msgspec
+
+from isochrone.simulator.workload import BadWorkload, Call, Workload
+
+SHIFT_S_MAX = 60.0
+"""Copies begin up to this much later, drawn evenly: without it all copies would have their bursts at once."""
+TICK_SHARE = 0.5
+"""With fewer distinct arrival times than this share of the requests, times are ticks of the recording."""
+
+
+def shaped(workload: Workload, seed: int, rate_scale: float = 1.0, time_scale: float = 1.0) -> Workload:
+    """The workload as one seed sees it."""
+    if not (rate_scale > 0 and math.isfinite(rate_scale)):
+        raise BadWorkload(f"rate scale {rate_scale} is not above 0")
+    chance = random.Random(f"shape {seed}")
+    notes = list(workload.notes)
+    tick_ns = _tick(workload.calls)
+    if tick_ns:
+        notes.append(f"arrivals recorded in ticks of {tick_ns / 1e9:g} s are spread evenly within them")
+    copies = math.ceil(rate_scale)
+    calls: list[Call] = []
+    for copy in range(copies):
+        shift = round(chance.random() * min(SHIFT_S_MAX, workload.seconds / 10) * 1e9) if copy else 0
+        keep = min(1.0, rate_scale - copy)
+        calls += _one_copy(workload.calls, chance, copy, shift, keep, tick_ns)
+    if rate_scale != 1.0:
+        notes.append(f"{rate_scale:g} times the rate, as salted copies")
+    if time_scale != 1.0:
+        notes.append(f"time compressed by {time_scale:g}: prefixes are used again sooner than they were")
+        for call in calls:
+            call.at = round(call.at / time_scale)
+            if call.gap is not None:
+                call.gap = round(call.gap / time_scale)
+    calls.sort(key=_by_time)
+    return replace(workload, calls=calls, notes=notes)
+
+
+def _one_copy(
+    calls: list[Call], chance: random.Random, copy: int, shift: int, keep: float, tick_ns: int
+) -> list[Call]:  # fmt: skip
+    sessions: dict[int, bool] = {}
+    made = []
+    for call in calls:
+        if keep < 1.0:
+            if call.session >= 0:
+                kept = sessions.get(call.session)
+                if kept is None:
+                    kept = sessions[call.session] = chance.random() < keep
+            else:
+                kept = chance.random() < keep
+            if not kept:
+                continue
+        spread = round(chance.random() * tick_ns) if tick_ns else 0
+        made.append(msgspec.structs.replace(call, at=call.at + shift + spread, copy=copy))
+    return made
+
+
+def _tick(calls: list[Call]) -> int:
+    """Length of the recording's ticks in nanoseconds; 0 where times are not in ticks."""
+    times = sorted({call.at for call in calls})
+    if len(times) < 2 or len(times) > TICK_SHARE * len(calls):
+        return 0
+    return min(after - before for before, after in itertools.pairwise(times))
+
+
+def _by_time(call: Call) -> int:
+    return call.at
