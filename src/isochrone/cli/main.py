@@ -17,6 +17,7 @@ COMMANDS = {
     "emulate": "isochrone.cli.emulate",
     "keys": "isochrone.cli.keys",
     "serve": "isochrone.cli.serve",
+    "simulate": "isochrone.cli.simulate",
     "up": "isochrone.cli.up",
     "usage": "isochrone.cli.usage",
 }
@@ -27,6 +28,7 @@ SUMMARIES = {
     "emulate": "Run engines that are not there: OpenAI API, vLLM's metrics, measured step times.",
     "keys": "Make, list and revoke API keys.",
     "serve": "Run the gateway in front of engines that are already up.",
+    "simulate": "Compare scheduling policies on simulated engines, in virtual time.",
     "up": "Start engines and a gateway together and look after them.",
     "usage": "Show who used how much.",
 }
