@@ -222,3 +222,12 @@ def test_a_long_log_is_moved_away(tmp_path: Path) -> None:
     assert log.path.read_text() == "new line\n"
     assert (tmp_path / "x.log.1").read_text() == "old line\n" * 20
     assert log.last_lines(3) == ["new line"]
+
+
+def test_the_end_of_a_log_is_of_the_latest_start(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("of yesterday\n")
+    log = LogFile(path)
+    os.close(log.open())
+    log.add("cannot start\n")
+    assert log.last_lines(5) == ["cannot start"]

@@ -172,6 +172,8 @@ def command(
     if show_profiles:
         click.echo(list_profiles(as_json))
         return
+    if as_json:
+        raise click.UsageError("--json goes with --list-profiles only.")
     slow_by_index = parse_slow(slow, count)
     shape = adapt(PROFILES[profile], max_num_seqs, kv_tokens, chunk, max_model_len)
     characters = [
@@ -186,7 +188,10 @@ def command(
             click.echo(f"{model} ({profile}) at {url}")
         sys.stdout.flush()
         if ready_file is not None:
-            write_ready_file(ready_file, urls)
+            try:
+                write_ready_file(ready_file, urls)
+            except OSError as error:
+                raise click.ClickException(f"--ready-file {ready_file}: {error.strerror}") from None
 
     try:
         uvloop.run(serve_until_signal(characters, Place(host, port, keep_alive, shutdown_timeout), ready))

@@ -4,10 +4,8 @@ Exit codes: 0 after a clean stop, 1 when it could not start, 2 for flags or a co
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
-import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -25,9 +23,6 @@ from isochrone.config.problems import ConfigError, nearest
 from isochrone.gateway.service import Service, StartError
 from isochrone.scheduling import policies
 from isochrone.scheduling.parts import PARTS
-
-OPEN_FILES = 65_536
-"""Open files asked for, as far as the hard limit allows: one for each connection."""
 
 
 def instance_entry(text: str) -> dict[str, Any]:
@@ -133,7 +128,11 @@ PLACED = (
 @click.option("--sheddable", is_flag=True, help="Refuse with 503 what can no longer meet --slo-ttft.")
 @click.option("--seed", type=int, help="Seed for breaking ties (0).")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What goes to standard error.",
 )
 def command(config: str | None, log_level: str, **flags: Any) -> None:
     """Run the gateway in front of engines that are already up.
@@ -150,20 +149,10 @@ def command(config: str | None, log_level: str, **flags: Any) -> None:
     configuration = configured(config, flags)
     if flags["sheddable"] and (configuration.settings.slo is None or configuration.settings.slo.ttft_s is None):
         raise click.UsageError("--sheddable needs --slo-ttft: it says when a request is refused.")
-    raise_open_files()
     try:
         uvloop.run(serve(configuration))
     except StartError as error:
         raise click.ClickException(str(error)) from None
-
-
-def raise_open_files() -> None:
-    """Each connection is an open file, and the usual limit is 1024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve(configuration: Configuration) -> None:

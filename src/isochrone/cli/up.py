@@ -15,8 +15,11 @@ from pathlib import Path
 import click
 
 from isochrone.adapters.vllm_launch import SHUTDOWN_TIMEOUT_S, Launch, VllmNotFound, find_vllm, vllm_launch
+from isochrone.cli.plugins import load_policies
+from isochrone.config.problems import nearest
 from isochrone.gateway.logfile import LogFile
 from isochrone.gateway.supervise import News, Program, supervise
+from isochrone.scheduling import policies
 
 GATEWAY_STAGE, ENGINE_STAGE = 0, 1
 ENGINE_STOP_S_MAX = SHUTDOWN_TIMEOUT_S + 10.0
@@ -199,19 +202,33 @@ def split(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--engine", type=click.Choice(["vllm", "emulated"]), default="vllm", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["vllm", "emulated"]),
+    default="vllm",
+    show_default=True,
+    help="What to start: vLLM, or engines that need no GPU.",
+)
 @click.option("--model", help="Folder or name of the model that vLLM loads; emulated engines need none.")
 @click.option("--served-name", help="Name that clients use. [default: last part of --model, else 'emulated']")
 @click.option("--replicas", type=click.IntRange(1, 64), default=2, show_default=True, help="Engines to start.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Gateway; 0: a free one.")
-@click.option("--admin-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
+@click.option(
+    "--admin-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="Its admin API; 0: a free one."
+)
 @click.option("--engine-port", type=click.IntRange(0, 65000), default=0, help="The first engine's; 0: free ones.")
 @click.option("--policy", default="equal-cost", show_default=True, help="As in `isochrone serve`.")
 @click.option("--engine-arg", multiple=True, metavar="ARGS", help="More for each engine's command line; repeatable.")
 @click.option("--serve-arg", multiple=True, metavar="ARGS", help="More for `isochrone serve`; repeatable.")
 @click.option("--vllm-bin", help="The vllm command. [default: $ISOCHRONE_VLLM_BIN, PATH, then that of `make vllm`]")
-@click.option("--gpus-per-replica", type=click.IntRange(1, 64), default=1, show_default=True)
-@click.option("--logs", type=click.Path(path_type=Path, file_okay=False), default="logs", show_default=True)
+@click.option("--gpus-per-replica", type=click.IntRange(1, 64), default=1, show_default=True, help="For vLLM only.")
+@click.option(
+    "--logs",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="logs",
+    show_default=True,
+    help="Folder for the output of each process.",
+)
 @click.option("--json", "as_lines", is_flag=True, help="One JSON object a line for each thing that happens.")
 def command(
     engine: str,
@@ -240,6 +257,13 @@ def command(
     """
     if engine == "vllm" and not model:
         raise click.UsageError("--engine vllm needs --model, a folder or a name that vLLM can load.")
+    if engine == "vllm" and model and model[0] in "/.~" and not Path(model).expanduser().is_dir():
+        raise click.BadParameter(f"{model}: there is no such folder", param_hint="--model")
+    load_policies()
+    if not policies.exists(policy):
+        raise click.BadParameter(
+            f"{policy!r}: no such policy; {nearest(policy, policies.names())}", param_hint="--policy"
+        )
     wanted = Wanted(
         engine=engine,
         model=model or "emulated",

@@ -28,6 +28,8 @@ def command(as_json: bool, as_csv: bool, store: str | None, config: str | None, 
       isochrone usage --store keys.db --first 2026-01-01 --last 2026-01-31 --csv > january.csv
     A gateway that runs writes what was used every few seconds (keys.flush_s).
     """
+    if as_json and as_csv:
+        raise click.UsageError("Give --json or --csv, not both.")
     try:
         query = UsageQuery.read({name: text for name, text in asked.items() if text}, time.time())
     except ValueError as error:

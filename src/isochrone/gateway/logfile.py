@@ -15,12 +15,16 @@ class LogFile:
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
         self.path = path
         self._bytes_max = bytes_max
+        self._from = 0
+        """Where the output of the latest start begins."""
 
     def open(self) -> int:
         """A descriptor for a child's output; the caller closes it once the child has it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.trim()
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._from = os.fstat(descriptor).st_size
+        return descriptor
 
     def add(self, text: str) -> None:
         """A word of our own among the child's."""
@@ -33,10 +37,11 @@ class LogFile:
         if self.path.exists() and self.path.stat().st_size > self._bytes_max:
             shutil.copyfile(self.path, self.path.with_name(self.path.name + ".1"))
             os.truncate(self.path, 0)
+            self._from = 0
 
     def last_lines(self, count: int) -> list[str]:
-        """The end of the log, for a person who has to know why a process died."""
+        """The end of what the latest start wrote, for a person who has to know why a process died."""
         with self.path.open("rb") as file:
-            file.seek(max(0, self.path.stat().st_size - TAIL_BYTES))
+            file.seek(max(self._from, self.path.stat().st_size - TAIL_BYTES))
             lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
         return [line for line in lines if line.strip()][-count:]

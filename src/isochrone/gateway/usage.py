@@ -31,6 +31,8 @@ class UsageQuery:
         today = datetime.fromtimestamp(wall_s, UTC).date()
         first = _date("first", asked.get("first"), today - timedelta(days=DAYS_SHOWN - 1))
         last = _date("last", asked.get("last"), today)
+        if last < first:
+            raise ValueError(f"last = {last}: comes before first = {first}")
         text = asked.get("by") or ",".join(COLUMNS)
         by = tuple(name.strip() for name in text.split(","))
         if not set(by) <= set(COLUMNS):

@@ -56,6 +56,8 @@ class WarmStart:
                 raise ValueError(f"format {kept.format}, expected {FORMAT}")
             self._learner.restore(kept.learned)
         except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                log.warning("warm start: %s: there is no such folder; nothing will be kept", self.path.parent)
             return False
         except Exception as error:  # a learner may fail in any way on a file from elsewhere; starting cold is right
             log.warning("warm start: %s cannot be used, starting cold: %s", self.path, error)

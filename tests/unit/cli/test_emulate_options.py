@@ -1,6 +1,7 @@
 """`isochrone emulate`: options, and what it says about wrong ones."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -34,3 +35,16 @@ def test_ports_have_an_end() -> None:
     result = CliRunner().invoke(command, ["--port", "65530", "--count", "10"])
     assert result.exit_code == 2
     assert "65535" in result.output
+
+
+def test_json_alone_means_nothing() -> None:
+    result = CliRunner().invoke(command, ["--json"])
+    assert result.exit_code == 2
+    assert "--list-profiles" in result.output
+
+
+def test_a_ready_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "ready.json"
+    result = CliRunner().invoke(command, ["--port", "0", "--ready-file", str(path)])
+    assert result.exit_code == 1
+    assert f"--ready-file {path}: No such file or directory" in result.output

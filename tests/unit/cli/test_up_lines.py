@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from isochrone.cli.up import Wanted, as_json, as_text, choose_ports, plan, programs, split
+from isochrone.cli.up import Wanted, as_json, as_text, choose_ports, command, plan, programs, split
 from isochrone.gateway.supervise import News
 
 LOG = Path("logs/engine-1.log")
@@ -65,3 +66,12 @@ def test_the_gateway_is_told_of_every_engine_and_goes_first() -> None:
 
 def test_arguments_are_quoted_as_in_a_shell() -> None:
     assert split(["--a 1", "--b='x y'"]) == ("--a", "1", "--b=x y")
+
+
+def test_a_wrong_policy_or_folder_starts_nothing() -> None:
+    misspelt = CliRunner().invoke(command, ["--engine", "emulated", "--policy", "equalcost"])
+    assert misspelt.exit_code == 2
+    assert "did you mean 'equal-cost'?" in misspelt.output
+    missing = CliRunner().invoke(command, ["--engine", "vllm", "--model", "/no/such/model"])
+    assert missing.exit_code == 2
+    assert "/no/such/model: there is no such folder" in missing.output

@@ -82,3 +82,10 @@ def test_saved_by_the_clock_and_at_the_end(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     asyncio.run(WarmStart(tmp_path / "no" / "warm.json", Learner()).save())
     assert "was not saved" in caplog.text
+
+
+def test_a_folder_that_is_not_there_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert not WarmStart(tmp_path / "warm.json", Learner()).load()
+    assert caplog.text == ""
+    assert not WarmStart(tmp_path / "no" / "warm.json", Learner()).load()
+    assert "no such folder" in caplog.text
