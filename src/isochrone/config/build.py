@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from isochrone.access.tenants import Tenant
-from isochrone.config.driver import Access, KeyPlan, Link, RelayLimits, Routes, Rule, Tls, TokenPlan
-from isochrone.config.problems import ConfigError
+from isochrone.config.driver import OTHER_ROUTE, Access, KeyPlan, Link, RelayLimits, Routes, Rule, Tls, TokenPlan
+from isochrone.config.problems import ConfigError, nearest
 from isochrone.config.schema import File, InstanceEntry, SloEntry
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.request import Slo
@@ -79,16 +79,16 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         file=file,
         settings=settings,
         instances=tuple(specs.values()),
+    classes = possible_classes(file)
+    unknown = [name for name in file.slo.routes if name not in classes]
+    problems += [f"slo.routes.{name}: no such route class; {nearest(name, classes)}" for name in unknown]
         links=links,
         access=access(file),
         keys=keys,
         tokens=token_plan(file),
         relay=relay_limits(file),
         scrape=scrape_plan(file),
-        routes=Routes(
-            file.routes.classes,
-            tuple(Rule(rule.route, rule.path, rule.model, rule.header) for rule in file.routes.rules),
-        ),
+        routes=routes(file),
         paths=file.paths,
     )
 
@@ -100,6 +100,18 @@ def instance_spec(entry: InstanceEntry) -> InstanceSpec:
         id=entry.id or parts.netloc,
         url=entry.url,
         engine=entry.engine,
+def routes(file: File) -> Routes:
+    """Route classes and how requests are told apart."""
+    rules = tuple(Rule(rule.route, rule.path, rule.model, rule.header) for rule in file.routes.rules)
+    return Routes(file.routes.classes, rules)
+
+
+def possible_classes(file: File) -> list[str]:
+    """Every route class that a request can have."""
+    of_tenants = {entry.route for entry in file.tenants.values() if entry.route is not None}
+    return sorted(routes(file).classes | of_tenants | {OTHER_ROUTE})
+
+
         device_class=entry.device_class,
         weight=entry.weight,
         slots=entry.slots,

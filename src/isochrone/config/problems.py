@@ -14,6 +14,12 @@ SECRET = ("credentials", "redis", "redis_password")
 """Keys whose value is never shown, not even when it is wrong: it may be the secret itself."""
 SHOWN_CHARS = 60
 """Of a wrong value."""
+EXPECTED = {
+    "tuple_type": "expected a list",
+    "dict_type": "expected keys and values",
+    "model_type": "expected keys and values",
+}
+"""pydantic's kind of error -> what the file should have; its own words name Python types."""
 
 
 class ConfigError(Exception):
@@ -81,7 +87,7 @@ def _explain(item: Any, schema: type[BaseModel]) -> str:
         return f"{dotted(where)}: unknown key; {nearest(str(where[-1]), keys_at(schema, where[:-1]))}"
     if item["type"] == "missing":
         return f"{dotted(where)}: this key is needed"
-    message = item["msg"].removeprefix("Value error, ")
+    message = EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where or isinstance(item["input"], (dict, BaseModel)) or where[-1] in SECRET:
         return f"{dotted(where)}: {message}"

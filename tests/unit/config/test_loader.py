@@ -164,3 +164,20 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 def test_empty_file_is_all_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "# nothing yet\n").settings == Settings()
+
+
+def test_shapes_are_named_as_in_the_file(tmp_path: Path) -> None:
+    assert problems(tmp_path, "instances: http://a\nqueue: 5\ntenants: [a]") == [
+        "line 1: instances = 'http://a': expected a list",
+        "line 2: queue = 5: expected keys and values",
+        "line 3: tenants = ['a']: expected keys and values",
+    ]
+
+
+def test_an_objective_of_a_route_class_that_nothing_can_have(tmp_path: Path) -> None:
+    text = """
+        slo: {routes: {bacth: {ttft_s: 30}, default: {ttft_s: 1}, night: {ttft_s: 60}, other: {ttft_s: 5}}}
+        routes: {classes: [batch]}
+        tenants: {nightly: {route: night}}
+        """
+    assert problems(tmp_path, text) == ["slo.routes.bacth: no such route class; did you mean 'batch'?"]
