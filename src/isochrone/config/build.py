@@ -73,15 +73,15 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         problems.append("heartbeat.eject_misses: must not be less than heartbeat.suspect_misses")
     if settings.kv_hard_ratio < settings.kv_soft_ratio:
         problems.append("pricing.kv_hard_ratio: must not be less than pricing.kv_soft_ratio")
+    classes = possible_classes(file)
+    unknown = [name for name in file.slo.routes if name not in classes]
+    problems += [f"slo.routes.{name}: no such route class; {nearest(name, classes)}" for name in unknown]
     if problems:
         raise ConfigError(problems)
     return Configuration(
         file=file,
         settings=settings,
         instances=tuple(specs.values()),
-    classes = possible_classes(file)
-    unknown = [name for name in file.slo.routes if name not in classes]
-    problems += [f"slo.routes.{name}: no such route class; {nearest(name, classes)}" for name in unknown]
         links=links,
         access=access(file),
         keys=keys,
@@ -93,13 +93,6 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
     )
 
 
-def instance_spec(entry: InstanceEntry) -> InstanceSpec:
-    """One instance as the core knows it."""
-    parts = urlsplit(entry.url)
-    return InstanceSpec(
-        id=entry.id or parts.netloc,
-        url=entry.url,
-        engine=entry.engine,
 def routes(file: File) -> Routes:
     """Route classes and how requests are told apart."""
     rules = tuple(Rule(rule.route, rule.path, rule.model, rule.header) for rule in file.routes.rules)
@@ -112,6 +105,13 @@ def possible_classes(file: File) -> list[str]:
     return sorted(routes(file).classes | of_tenants | {OTHER_ROUTE})
 
 
+def instance_spec(entry: InstanceEntry) -> InstanceSpec:
+    """One instance as the core knows it."""
+    parts = urlsplit(entry.url)
+    return InstanceSpec(
+        id=entry.id or parts.netloc,
+        url=entry.url,
+        engine=entry.engine,
         device_class=entry.device_class,
         weight=entry.weight,
         slots=entry.slots,
