@@ -20,6 +20,7 @@ COMMANDS = {
     "simulate": "isochrone.cli.simulate",
     "up": "isochrone.cli.up",
     "usage": "isochrone.cli.usage",
+    "validate": "isochrone.cli.validate",
 }
 """Name -> module that holds a click command called `command`."""
 
@@ -31,6 +32,7 @@ SUMMARIES = {
     "simulate": "Compare scheduling policies on simulated engines, in virtual time.",
     "up": "Start engines and a gateway together and look after them.",
     "usage": "Show who used how much.",
+    "validate": "Check the simulator against published measurements.",
 }
 
 
