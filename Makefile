@@ -7,7 +7,7 @@ BIN := .venv/bin
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-demo: venv ## compare scheduling policies on four emulated engines, about six minutes
+demo: venv ## compare scheduling policies on four emulated engines, about eight minutes
 	$(BIN)/isochrone demo $(ARGS)
 
 test: lint vllm ## everything: lint, types, all tests, real vLLM included
