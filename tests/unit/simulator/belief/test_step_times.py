@@ -12,10 +12,10 @@ from isochrone.simulator.belief.stepfit import as_step_time, fit, predict, steps
 from isochrone.simulator.belief.steprows import FILE, read_groups
 
 TRUE = np.array([6e-3, 3e-3, 1.5e-5, 5e-8, 1.2e-9])
-COLUMNS = (
-    "kind,gpu,model,precision,tp,engine,phase,batch,prompt_tokens,context_tokens,output_tokens,step_ms,tok_per_s,"
-    "ttft_ms,tpot_ms,source,note"
-).split(",")
+COLUMNS = [
+    *("kind", "gpu", "model", "precision", "tp", "engine", "phase", "batch", "prompt_tokens", "context_tokens"),
+    *("output_tokens", "step_ms", "tok_per_s", "ttft_ms", "tpot_ms", "source", "note"),
+]
 
 
 def made_steps(theta: np.ndarray) -> list[tuple[float, float, float, float]]:
