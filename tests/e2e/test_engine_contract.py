@@ -107,6 +107,22 @@ def test_a_continuation_by_token_ids_gives_the_same_rest(engine: Engine) -> None
     assert rest["token_ids"] == output[5:]
 
 
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_tokenize_takes_a_whole_request_and_gives_its_prompts_ids(engine: Engine, path: str) -> None:
+    """What a stream that goes on elsewhere falls back on where it has not kept the ids."""
+    asked = body(engine, path)
+    whole = post(engine.url, path, {**asked, "return_token_ids": True}).json()
+    ids = whole["prompt_token_ids"] if path == CHAT else whole["choices"][0]["prompt_token_ids"]
+    streamed = {**asked, "stream": True, "stream_options": {"include_usage": True}}
+    assert post(engine.url, "/tokenize", streamed).json()["tokens"] == ids
+
+
+def test_no_bound_on_completions_is_sixteen_tokens(engine: Engine) -> None:
+    """So that a chat without a bound cannot be continued with null: the room in the context has to be named."""
+    answer = post(engine.url, COMPLETIONS, body(engine, COMPLETIONS, max_tokens=None)).json()
+    assert answer["usage"]["completion_tokens"] == 16
+
+
 def test_a_prompt_sent_again_is_found_in_the_prefix_cache(engine: Engine) -> None:
     asked = body(engine, COMPLETIONS, prompt="Once more, with feeling: " + PROMPT)
     block_tokens = snapshot(engine).block_tokens

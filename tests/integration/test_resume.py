@@ -279,6 +279,38 @@ def test_a_continuation_that_fails_is_told(how: str) -> None:
     run(test())
 
 
+def test_a_chat_without_a_bound_goes_on_to_the_end_of_its_context() -> None:
+    async def test() -> None:
+        async with (
+            FakeEngine() as bad,
+            FakeEngine() as good,
+            serving(bad, good, settings=RETRIES, kind="vllm", longest=byte_engine.CONTEXT_TOKENS) as served,
+        ):
+            request = body(CHAT)
+            del request["max_tokens"]
+            bad.script, good.script = engine_script("bad", 9), engine_script("good")
+            is_whole(await cut(served, bad, request, CHAT), CHAT, request)
+            (decision,) = (one for one in served.records if len(one.tries) == 2)
+            assert decision.output_tokens == byte_engine.CONTEXT_TOKENS - len(byte_engine.prompt_ids(request))
+
+    run(test())
+
+
+def test_without_room_in_the_context_of_the_next_instance_the_break_is_told() -> None:
+    async def test() -> None:
+        async with (
+            FakeEngine() as bad,
+            FakeEngine() as good,
+            serving(bad, good, settings=RETRIES, kind="vllm", longest=None) as served,
+        ):
+            request = body(CHAT)
+            del request["max_tokens"]
+            bad.script, good.script = engine_script("bad", 9), engine_script("good")
+            assert "context" in error_of(await cut(served, bad, request, CHAT))["message"]
+
+    run(test())
+
+
 def test_a_third_instance_goes_on_where_the_second_fails_too() -> None:
     async def test() -> None:
         async with (
@@ -303,12 +335,13 @@ def test_a_third_instance_goes_on_where_the_second_fails_too() -> None:
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_long_prompts_are_tokenized_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splice, "PROMPT_IDS_BYTES_MAX", 200)
+    monkeypatch.setattr(byte_engine, "CONTEXT_TOKENS", 30_000)
 
     async def test() -> None:
         async with (
             FakeEngine() as bad,
             FakeEngine() as good,
-            serving(bad, good, settings=RETRIES, kind="vllm") as served,
+            serving(bad, good, settings=RETRIES, kind="vllm", longest=30_000) as served,
         ):
             asked: dict[str, Any] = {"messages": [{"role": "user", "content": "long " * 5000}]}
             request = body(path, **(asked if path == CHAT else {"prompt": "long " * 5000}))

@@ -12,6 +12,8 @@ from typing import Any
 import xxhash
 
 ALPHABET = ["a", "b", "a", "b", " ", "é", "漢", "😀", '"', "\\", "\n", "},"]
+CONTEXT_TOKENS = 300
+"""Longest prompt with its answer; a chat without a bound goes on to its end."""
 
 
 def prompt_ids(body: dict[str, Any]) -> list[int]:
@@ -89,7 +91,9 @@ def stream(body: dict[str, Any], chat: bool, sizes: Iterable[int] = (), id: str 
     if chat:
         role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
         add([role], prompt_token_ids=prompt if shows else None)
-    most = body.get("max_completion_tokens") or body.get("max_tokens") or 60
+    room = CONTEXT_TOKENS - len(prompt)
+    assert room > 0
+    most = min(room, body.get("max_completion_tokens") or body.get("max_tokens") or (room if chat else 16))
     source = tokens(prompt)
     planned = iter(sizes)
     count, finish, reason = 0, None, None

@@ -48,9 +48,7 @@ class ClientStream:
         assert continues == self.delivered
         if continues:
             self.splice.turn()
-            body = self.splice.body()
-            assert body is not None
-            self._events = answer(body, False)
+            self._events = answer(self.splice.body(self.splice.room(byte_engine.CONTEXT_TOKENS)), False)
         else:
             self.splice = Splice(self._contract, True)
             self._events = answer(self._sent, True)

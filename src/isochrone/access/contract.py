@@ -117,6 +117,8 @@ def _read(route: Route, scan: Scan, fields: dict[str, Raw]) -> Contract:
     options = options_of(scan)
     if options.continuous_usage_stats:
         return refused("usage in each event")
+    if route.kind is Kind.COMPLETIONS and bytes(fields.get("max_tokens", b"")) == b"null":
+        return refused("max_tokens is null, which is 16 for one engine and no bound for another")
     stop = _value(fields, "stop")
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if not all(isinstance(one, str) for one in stops):
@@ -145,10 +147,8 @@ def _max_tokens(route: Route, fields: dict[str, Raw]) -> int | None:
         given = _value(fields, "max_completion_tokens")
         if given is None:
             given = _value(fields, "max_tokens")
-    elif "max_tokens" in fields:
-        given = _value(fields, "max_tokens")
     else:
-        given = COMPLETION_TOKENS_DEFAULT
+        given = _value(fields, "max_tokens") if "max_tokens" in fields else COMPLETION_TOKENS_DEFAULT
     return given if isinstance(given, int) else None
 
 

@@ -25,7 +25,7 @@ IDS = b'"token_ids":['
 NO_IDS = b"null"
 LAST_FIELD_END = b"]" + END
 
-_ids = re.compile(rb'"((?:prompt_)?token_ids)":\[[\d,\s]*\]').sub
+_ids = re.compile(rb'"token_ids":\[[\d,\s]*\]').sub
 
 
 class Dialect(msgspec.Struct, frozen=True, gc=False):
@@ -58,12 +58,12 @@ def envelope_of(event: bytes) -> bytes:
 
 
 def without_ids(event: bytes) -> bytes:
-    """The event as it would be had nobody asked for ids. (Inside of text the quotes are escaped.)"""
-    if event.endswith(LAST_FIELD_END) and b'"prompt' not in event:
+    """The event as it would be had nobody asked for output ids. (Inside of text the quotes are escaped.)"""
+    if event.endswith(LAST_FIELD_END):
         at = event.rfind(IDS) + len(IDS)
         if at > len(IDS) and event.find(b"]", at) == len(event) - len(LAST_FIELD_END):
             return event[: at - 1] + NO_IDS + END
-    return _ids(rb'"\1":null', event) if b'_ids":[' in event else event
+    return _ids(IDS[:-1] + NO_IDS, event) if IDS in event else event
 
 
 def token_event(
@@ -99,7 +99,6 @@ class Choice(msgspec.Struct, gc=False):
     text: str | None = None
     delta: dict[str, Any] | None = None
     token_ids: list[int] | None = None
-    prompt_token_ids: Raw | UnsetType = UNSET
     finish_reason: str | None = None
     stop_reason: Raw | UnsetType = UNSET
 
@@ -119,7 +118,6 @@ class Event(msgspec.Struct, gc=False):
     """The data of an event, as far as it matters here."""
 
     choices: list[Choice] | UnsetType | None = UNSET
-    prompt_token_ids: Raw | UnsetType = UNSET
     usage: UsageFields | None = None
     error: Raw | UnsetType = UNSET
     object: str | None = None

@@ -188,7 +188,10 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     if instance.life.dispatched(flight.attempt) is not None:
         world.rebuild_pools(instance, now)  # on trial, and its one place is taken
     world.touch(instance)
-    world.out.append(Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal, flow.continues))
+    context = instance.models.get(pool.model) if flow.continues else None
+    world.out.append(
+        Dispatch(request.id, flight.attempt, instance.id, world.limits, flow.ordinal, flow.continues, context)
+    )
 
 
 def pump(world: World, now: Instant, pool: ModelPool) -> None:

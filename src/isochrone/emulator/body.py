@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import xxhash
-from msgspec import UNSET, UnsetType
 
 from isochrone.emulator.tokenizer import ID_LIMIT, TURN_END, TURN_START, encode, image_tokens
 
@@ -50,8 +49,7 @@ class Body(msgspec.Struct, kw_only=True):
     model: str | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    max_tokens: int | UnsetType | None = UNSET
-    """null is not the same as absent on /v1/completions: it means as many as the context has room for."""
+    max_tokens: int | None = None
     min_tokens: int | None = 0
     n: int | None = 1
     ignore_eos: bool | None = False
@@ -138,8 +136,6 @@ def read_chat(raw: bytes, model: str) -> Ask:
     _refuse_unknown_forms(body)
     prompt = chat_tokens(body.messages, body.tools, body.add_generation_prompt, body.continue_final_message)
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    if limit is UNSET:
-        limit = None
     return _ask(body, True, [prompt], limit)
 
 
@@ -149,7 +145,7 @@ def read_completion(raw: bytes, model: str) -> Ask:
     _refuse_unknown_forms(body)
     if body.echo or body.suffix or (body.best_of or 1) > 1:
         raise Refused(400, "The emulated engine has no echo, suffix or best_of.", "echo")
-    limit = COMPLETION_TOKENS_DEFAULT if body.max_tokens is UNSET else body.max_tokens
+    limit = COMPLETION_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens
     return _ask(body, False, _prompts(body.prompt), limit)
 
 

@@ -107,9 +107,14 @@ class Exchange:
         self.dispatched_at = self.gateway.brain.now
         self.answer = None
         self.held = None
-        if self.resuming is not None:
-            self.target, self.outgoing = self.resuming.request(self, command.continues)
-        self._send()
+        resuming = self.resuming
+        if resuming is None:
+            self._send()
+        elif command.continues:
+            self._send_rest(resuming.continuation(self, command.context_tokens))
+        else:
+            self.target, self.outgoing = resuming.beginning(self)
+            self._send()
 
     def _send(self) -> None:
         pool = self.gateway.pools.get(self.instance)
@@ -121,11 +126,15 @@ class Exchange:
     def ask_for_rest(self) -> None:
         """The prompt's ids are known: ask the same instance for the rest of the answer."""
         assert self.resuming is not None
-        rest = self.resuming.rest()
-        assert rest is not None
-        self.target, self.outgoing = rest
         self.answer = None
-        self._send()
+        self._send_rest(self.resuming.rest())
+
+    def _send_rest(self, request: tuple[bytes, bytes]) -> None:
+        self.target, self.outgoing = request
+        if self.outgoing:
+            self._send()
+        else:
+            self.not_continued(400, "no room in the instance's context, or its length is not known")
 
     def fail(self, error: ApiError | None) -> None:
         """No attempt will answer: end the request with the error, or with what the last instance said."""

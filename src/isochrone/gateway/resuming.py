@@ -49,7 +49,7 @@ class Kept:
 class Resuming:
     """What an exchange keeps of a stream that its contract allows to resume."""
 
-    __slots__ = ("_kept", "contract", "counted_bytes", "ids_asked", "splice")
+    __slots__ = ("_context_tokens", "_kept", "contract", "counted_bytes", "ids_asked", "splice")
 
     def __init__(self, contract: Contract, kept: Kept) -> None:
         self.contract = contract
@@ -60,14 +60,18 @@ class Resuming:
         self.counted_bytes = 0
         """What `Kept` has counted for this stream."""
         self._kept = kept
+        self._context_tokens: int | None = None
 
-    def request(self, exchange: "Exchange", continues: bool) -> tuple[bytes, bytes]:
-        """Path and body of an attempt that begins the answer, or continues it."""
-        if continues:
-            assert self.splice is not None
-            self.splice.turn()
-            self._kept.resumed += 1
-            return self.rest() or (TOKENIZE, exchange.body)
+    def continuation(self, exchange: "Exchange", context_tokens: int | None) -> tuple[bytes, bytes]:
+        """Path and body of an attempt that continues the answer."""
+        assert self.splice is not None
+        self.splice.turn()
+        self._kept.resumed += 1
+        self._context_tokens = context_tokens
+        return self.rest() if not self.splice.needs_body else (TOKENIZE, exchange.body)
+
+    def beginning(self, exchange: "Exchange") -> tuple[bytes, bytes]:
+        """Path and body of an attempt that begins the answer."""
         pool = exchange.gateway.pools.get(exchange.instance)
         self.ids_asked = pool is not None and pool.gives_ids
         return exchange.inbound.target, with_token_ids(exchange.body) if self.ids_asked else exchange.body
@@ -84,11 +88,12 @@ class Resuming:
         """The client's body must be kept: the prompt's ids are not."""
         return self.splice is not None and self.splice.needs_body
 
-    def rest(self) -> tuple[bytes, bytes] | None:
-        """Path and body of the request for the rest; None while the prompt's ids are not known."""
+    def rest(self) -> tuple[bytes, bytes]:
+        """Path and body of the request for the rest, once the prompt's ids are known. No body: there is no room for it
+        on the instance."""
         assert self.splice is not None
-        body = self.splice.body()
-        return None if body is None else (COMPLETIONS, body)
+        room = self.splice.room(self._context_tokens)
+        return COMPLETIONS, self.splice.body(room) if room > 0 else b""
 
     def refusal(self) -> str:
         """Why the stream cannot be continued; empty where it can."""

@@ -26,6 +26,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
     """1 for the first attempt of the request."""
     continues: bool = False
     """The client has the beginning of the answer: generate only what is missing."""
+    context_tokens: int | None = None
+    """Longest context of the instance; None where it is not known."""
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):

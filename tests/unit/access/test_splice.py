@@ -48,7 +48,7 @@ def test_text_that_looks_like_json_passes(text: str) -> None:
     cut = tricky.replace(b'"token_ids":[7]}]}\n\n', b'"token_ids":null}]}\n\n')
     assert out.endswith(cut + cut)
     splice.turn()
-    assert splice.body() == b'{"model":"m","prompt":[4,5,7,7],"max_tokens":null,"stream":true,' + (
+    assert splice.body(9) == b'{"model":"m","prompt":[4,5,7,7],"max_tokens":9,"stream":true,' + (
         b'"stream_options":{"include_usage":true},"return_token_ids":true}'
     )
 
@@ -124,6 +124,17 @@ def test_all_tokens_are_out() -> None:
     assert splice.refusal() == "all its tokens are out"
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "context", "room"),
+    [(10, 100, 8), (10, 9, 5), (10, None, 8), (None, 100, 96), (None, 4, 0), (None, None, 0)],
+)
+def test_room_on_the_next_instance(max_tokens: int | None, context: int | None, room: int) -> None:
+    """Two tokens of prompt and two of output are there."""
+    splice, _ = fed(ROLE, WORD, WORD, contract=Contract(promise=Promise.EXACT, chat=True, max_tokens=max_tokens))
+    splice.turn()
+    assert splice.room(context) == room
+
+
 @pytest.mark.parametrize("size", [1, 7, 100, 5000])
 def test_a_long_list_of_prompt_ids_is_dropped_as_it_comes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROMPT_IDS_BYTES_MAX", 300)
@@ -135,10 +146,10 @@ def test_a_long_list_of_prompt_ids_is_dropped_as_it_comes(size: int, monkeypatch
     assert splice.prompt_tokens == 2000
     assert splice.needs_body
     splice.turn()
-    assert splice.body() is None
+    assert splice.needs_body
     assert not splice.take_prompt(b"no JSON")
     assert splice.take_prompt(b'{"count":2,"tokens":[4,5],"max_model_len":9}')
-    assert b'"prompt":[4,5,7]' in (splice.body() or b"")
+    assert b'"prompt":[4,5,7]' in splice.body(1)
 
 
 def test_what_differs_from_what_was_delivered_is_not_sent() -> None:
