@@ -57,8 +57,8 @@ class Fixed:
     @property
     def unit(self) -> str:
         """The word before `_MAX`: BODY_BYTES_MAX is in bytes."""
-        words = self.name.rpartition(".")[2].split("_")
-        return words[-2].lower()
+        word = self.name.rpartition(".")[2].split("_")[-2].lower()
+        return {"chars": "characters"}.get(word, word)
 
 
 def fixed_limits() -> Iterator[Fixed]:

@@ -23,9 +23,10 @@ not."""
 
 LARGE_BYTES = 1024 * 1024
 ELEMENTS_MAX = 1_000_000
+"""Commas in a body over LARGE_BYTES (text included). With more, reading the prompt could take seconds, so it counts as
+an unknown form."""
 OBJECTS_MAX = 100_000
-"""Commas and opening braces in a body over LARGE_BYTES (text included). With more, reading the prompt could take
-seconds, so it counts as an unknown form."""
+"""The same for opening braces."""
 
 
 class Prompt(msgspec.Struct, gc=False):

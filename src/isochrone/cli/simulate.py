@@ -28,6 +28,7 @@ from isochrone.simulator.workload import BadWorkload
 from isochrone.twin.profiles import PROFILES
 
 JOBS_MAX = 100_000
+"""Runs of one sweep."""
 SHOWN = {
     "goodput": "goodput_ratio",
     "served": "served_ratio",

@@ -12,8 +12,10 @@ from isochrone.emulator.instance import Generation, Instance
 from isochrone.emulator.pages import PAGES, response
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
+"""A longer body is answered 413."""
 HEAD_BYTES_MAX = 64 * 1024
-PIPELINED_MAX = 16
+"""Request line and headers; more closes the connection."""
+PIPELINED_REQUESTS_MAX = 16
 """Requests read ahead of the one that is being answered; beyond, no more is taken from the socket until it is done."""
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 """A client that reads so slowly that more than this waits for it is cut off."""
@@ -109,7 +111,7 @@ class Connection(asyncio.Protocol):
         incoming.keep_alive = self._parser.should_keep_alive()
         if self._answering is not None:
             self._waiting.append(incoming)
-            if len(self._waiting) >= PIPELINED_MAX:
+            if len(self._waiting) >= PIPELINED_REQUESTS_MAX:
                 self._transport.pause_reading()
             return
         self._answer(incoming)

@@ -25,9 +25,9 @@ from isochrone.twin.sequence import Row, TwinRequest
 TIMER_SLACK = MILLISECOND // 2
 """The event loop's timers have steps of one millisecond: what is due within half of one is due now."""
 LAG_MAX = SECOND // 4
-STEPS_PER_WAKE_MAX = 64
+WAKE_STEPS_MAX = 64
 """Steps caught up with before other connections are looked at."""
-WAITING_MAX = 10_000
+WAITING_SEQUENCES_MAX = 10_000
 """Sequences waiting in the engine; one more is answered 503."""
 
 
@@ -117,8 +117,8 @@ class Instance:
     def start(self, ask: Ask, sink: Sink) -> Generation:
         """Begin to generate. Raises Refused when it does not fit."""
         outputs = [self._output_tokens(ask, prompt) for prompt in ask.prompts]
-        if len(self.engine.scheduler.waiting) + len(ask.prompts) * ask.n > WAITING_MAX:
-            message = f"The engine's queue holds its limit of {WAITING_MAX} sequences."
+        if len(self.engine.scheduler.waiting) + len(ask.prompts) * ask.n > WAITING_SEQUENCES_MAX:
+            message = f"The engine's queue holds its limit of {WAITING_SEQUENCES_MAX} sequences."
             raise Refused(503, message, None, "ServiceUnavailableError")
         self._requests += 1
         counts = Counts(prompt=sum(map(len, ask.prompts)))
@@ -190,7 +190,7 @@ class Instance:
         self._timer = self._armed_for = None
         due = time.monotonic_ns() + TIMER_SLACK
         steps = 0
-        while steps < STEPS_PER_WAKE_MAX and (at := self.engine.next_event()) is not None and at <= due:
+        while steps < WAKE_STEPS_MAX and (at := self.engine.next_event()) is not None and at <= due:
             step = self.engine.advance(at)
             if step is not None:
                 steps += 1

@@ -18,11 +18,15 @@ _INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] =
     ("isochrone_instance_weight", "Share of work relative to its peers; 0: takes nothing new.", lambda v: v.weight),
     ("isochrone_instance_slots", "max_num_seqs, configured or inferred.", lambda v: v.slots),
     ("isochrone_instance_in_flight_requests", "Our attempts on the instance.", lambda v: v.in_flight),
-    ("isochrone_instance_prefill_requests", "Of those, before their first token.", lambda v: v.waiting),
-    ("isochrone_instance_decode_requests", "Of those, past their first token.", lambda v: v.decoding),
+    ("isochrone_instance_prefill_requests", "Our attempts on it before their first token.", lambda v: v.waiting),
+    ("isochrone_instance_decode_requests", "Our attempts on it past their first token.", lambda v: v.decoding),
     ("isochrone_instance_foreign_requests", "Requests on it that are not ours.", lambda v: v.foreign_running),
     ("isochrone_instance_pending_prefill_seconds", "Prefill work on it not yet done.", lambda v: v.pending_prefill_s),
-    ("isochrone_instance_pending_prefill_tokens", "The same in tokens.", lambda v: v.pending_prefill_tokens),
+    (
+        "isochrone_instance_pending_prefill_tokens",
+        "Prefill work on it not yet done, in tokens.",
+        lambda v: v.pending_prefill_tokens,
+    ),
     ("isochrone_instance_owed_output_tokens", "Output expected of running attempts.", lambda v: v.owed_output_tokens),
     ("isochrone_instance_kv_usage_ratio", "KV cache in use, 0 to 1.", lambda v: v.kv_usage_ratio),
     ("isochrone_instance_kv_capacity_tokens", "KV cache size.", lambda v: v.kv_capacity_tokens),
@@ -31,7 +35,7 @@ _INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] =
     ("isochrone_instance_scrape_age_seconds", "Since its last good scrape.", lambda v: v.scrape_age_s),
     ("isochrone_instance_missing_metrics", "Metric names looked for and not found.", lambda v: len(v.missing)),
     ("isochrone_instance_level_ratio", "How much slower than its class; 1: as its class.", lambda v: v.level_factor),
-    ("isochrone_instance_slow", "1 while that is believed and counts against it.", lambda v: v.slow),
+    ("isochrone_instance_slow", "1 while its level is believed and counts against it.", lambda v: v.slow),
     (
         "isochrone_instance_class_shift_ratio",
         "Step time of its class over what it was some minutes ago; above 1.15 look at the class, not at one instance.",
@@ -47,7 +51,7 @@ _INSTANCE: tuple[tuple[str, str, Callable[[InstanceView], float | None]], ...] =
 )
 _QUEUE: tuple[tuple[str, str, Callable[[QueueView], float]], ...] = (
     ("isochrone_queue_requests", "Requests held in the gateway now.", lambda v: v.depth),
-    ("isochrone_queue_oldest_seconds", "How long the oldest of them has waited.", lambda v: v.oldest_s),
+    ("isochrone_queue_oldest_seconds", "How long the oldest held request has waited.", lambda v: v.oldest_s),
     ("isochrone_model_instances", "Instances that take requests for the model.", lambda v: v.members),
     ("isochrone_model_known_instances", "Instances that serve the model, in any state.", lambda v: v.known),
     ("isochrone_model_warm", "1 once enough step times were learnt to price and hold.", lambda v: v.warm),
@@ -112,7 +116,7 @@ def tenant_gauges(accounts: Iterable[Account]) -> list[Family]:
         Family(
             "isochrone_tenant_reserved_tokens",
             "gauge",
-            "Tokens set aside for them.",
+            "Tokens set aside for requests of the tenant that are held or running.",
             ("tenant",),
             [((account.tenant.name,), account.reserved_tokens) for account in shown],
         ),

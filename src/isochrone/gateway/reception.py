@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isochrone.gateway.server import ClientConnection
 
 ID_CHARS_MAX = 128
+"""Longest request id of a client that is taken; for another one we make our own."""
 STRANGER_DIGITS = 4
 """A declared body with more digits of length than this is not read before its sender is known."""
 
@@ -35,6 +36,7 @@ _sane_id = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % ID_CHARS_MAX).fullmatch
 _SLO_HEADERS = frozenset((b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable"))
 _TRUTH = {b"true": True, b"1": True, b"false": False, b"0": False}
 SESSION_CHARS_MAX = 256
+"""Longest session name; what is longer is cut."""
 
 
 class Reception:

@@ -62,7 +62,7 @@ SIGMA_START, SIGMA_MIN, SIGMA_RATE = 0.5, 0.03, 1 / 16
 ELAPSED_S_MIN, ELAPSED_S_MAX = 1e-6, 3600.0
 STEPS_MIN = 0.5
 AMOUNT_MAX = 1e15
-"""Samples outside of these are refused."""
+"""Tokens or pairs of a sample; one outside of these bounds is refused."""
 ABSURD = log(1e4)
 """Log error beyond which a sample of a warm model is refused: a stopped process, not a slow step."""
 DEVIATION_TO_SIGMA = 1.2533

@@ -14,6 +14,7 @@ from math import exp
 MEMORY_S = 10.0
 """Windows this old count a third."""
 FACTOR_MAX = 20.0
+"""A longer stretch than this is not believed."""
 PLAIN_S = 2.0
 """Begins as if so much had been decoded without any prefill: the first windows alone say little."""
 

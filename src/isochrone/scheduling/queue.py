@@ -33,7 +33,9 @@ from isochrone.scheduling.price import Ask, Row, token_price_s
 
 KEY_BASE_S = 0.5
 KEY_WORK = 3.0
+"""Seconds that a second of own work puts a request back in the order: short ones go first, for a while."""
 KEY_WORK_S_MAX = 2.0
+"""Own work beyond this puts it back no further, so that long prompts do not wait for ever."""
 PRIORITY_S = 1e9
 """Far more than any wait: a priority class goes wholly before the next."""
 HOLD_PATIENCE = 2.0

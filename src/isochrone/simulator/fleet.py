@@ -10,6 +10,7 @@ from isochrone.twin.profiles import PROFILES, Profile
 from isochrone.twin.schedule import Limits
 
 INSTANCES_MAX = 10_000
+"""Of one simulated cluster."""
 
 
 @dataclass(frozen=True, slots=True)

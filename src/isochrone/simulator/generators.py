@@ -25,6 +25,7 @@ from isochrone.simulator.workload import BadWorkload, Call, Workload
 PREFIX = "generate:"
 BLOCK = 16
 CALLS_MAX = 10_000_000
+"""Of one drawn workload."""
 SECONDS = 60.0
 LOAD = 0.85
 Values = dict[str, float]
