@@ -335,7 +335,8 @@ def _record(world: World, now: Instant, flow: Flow, position: int, prices: Price
     decision.forecast_ttft_s = ttft_s
     decision.forecast_e2e_s = e2e_s
     decision.queue_wait_s = wait_s
-    decision.tries.append(Try(instance_id, now))
+    assert flow.flight is not None
+    decision.tries.append(Try(instance_id, now, attempt=flow.flight.attempt))
     decision.evidence = evidence(world.policy, ask, pool.rows, prices, position, now)
     if world.shadow is not None:
         _ask_shadow(world, now, flow)

@@ -41,6 +41,7 @@ class Configuration:
     """By instance id."""
     access: Access
     keys: KeyPlan
+    admin_key: str | None = field(repr=False)
     tokens: TokenPlan | None
     relay: RelayLimits
     scrape: ScrapePlan
@@ -68,6 +69,11 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
     except ValueError as error:
         keys = KeyPlan()
         problems.append(f"keys.redis_password: {error}")
+    admin_key = None
+    try:
+        admin_key = _secret(file.admin.key, environment) if file.admin.key else None
+    except ValueError as error:
+        problems.append(f"admin.key: {error}")
     settings = core_settings(file)
     if settings.heartbeat_eject_misses < settings.heartbeat_suspect_misses:
         problems.append("heartbeat.eject_misses: must not be less than heartbeat.suspect_misses")
@@ -85,6 +91,7 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         links=links,
         access=access(file),
         keys=keys,
+        admin_key=admin_key,
         tokens=token_plan(file),
         relay=relay_limits(file),
         scrape=scrape_plan(file),

@@ -36,6 +36,8 @@ class RelayLimits:
     """Requests of one client connection that are read ahead of the answer to the first."""
     upstream_connections_max: int = 4096
     """Open connections to one instance."""
+    resolve_s: float = 5.0
+    """Addresses of an instance's name older than this are looked up again."""
     upstream_idle_s_max: float = 4.0
     """An idle connection to an instance is closed after this: vLLM closes its own after 5 s."""
     answer_head_bytes_max: int = 64 * 1024
@@ -122,6 +124,8 @@ class Link:
     bearer: str | None = field(default=None, repr=False)
     """Sent as `Authorization: Bearer ...`, in place of the client's own."""
     tls: Tls | None = None
+    allow: tuple[str, ...] | None = None
+    """Hosts and ranges of addresses that it may be at (`admin.allow`), where it was added over the API; else None."""
 
 
 @dataclass(frozen=True, slots=True)

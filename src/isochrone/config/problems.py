@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 Where = tuple[str | int, ...]
 """A key's path from the top of the file."""
 
-SECRET = ("credentials", "redis", "redis_password")
+SECRET = ("credentials", "key", "redis", "redis_password")
 """Keys whose value is never shown, not even when it is wrong: it may be the secret itself."""
 SHOWN_CHARS = 60
 """Of a wrong value."""

@@ -3,6 +3,7 @@
 Defaults come from where the values are used (`Settings`, `RelayLimits`), so that each is written down once.
 """
 
+from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -50,6 +51,13 @@ def secret_reference(text: str) -> str:
     return text
 
 
+def host_pattern(text: str) -> str:
+    """A pattern of host names, or with a slash a range of addresses; raises ValueError for a range that is none."""
+    if "/" in text:
+        ip_network(text)
+    return text
+
+
 def part(name: str) -> str:
     """A part of the scheduler that can be left out; raises ValueError with the nearest name."""
     if name not in PARTS:
@@ -58,6 +66,7 @@ def part(name: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(instance_url)]
+HostPattern = Annotated[str, AfterValidator(host_pattern)]
 Secret = Annotated[str, AfterValidator(secret_reference)]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w.:@+\[\]-]+$")]
 RouteName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
@@ -109,17 +118,27 @@ class ListenGroup(Group):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: Port = Field(default=8080, description="Port for clients; 0 takes a free one.")
+    half_close: Literal["leave", "allow"] = Field(
+        default="leave",
+        description="A client that closes its sending side has left (`leave`), or still gets its answers (`allow`).",
+    )
 
 
 class AdminGroup(Group):
     """The admin API and /metrics."""
 
     host: str = Field(
-        default="127.0.0.1", description="Address to listen on. The admin API has no password: keep it private."
+        default="127.0.0.1",
+        description="Address to listen on. Without a key whoever reaches it may do everything.",
     )
     port: Port = Field(default=8081, description="Port of the admin API and /metrics; 0 takes a free one.")
-    allow: tuple[str, ...] = Field(
-        default=(), description="Hosts that instances added by the API may have (`*` matches any run); empty: any host."
+    key: Secret | None = Field(
+        default=None, description="Key that every call but /health and /ready must show: `$NAME` or `file:PATH`."
+    )
+    allow: tuple[HostPattern, ...] = Field(
+        default=(),
+        description="Hosts (`*` matches any run) and ranges (`10.0.0.0/8`) that instances added by the API may be at; "
+        "empty: any.",
     )
 
 
@@ -167,9 +186,11 @@ class DeadlinesGroup(Group):
     """Longest waits for an engine."""
 
     connect_s: float = entry(CORE.connect_s, "s", "To connect to an instance.", gt=0)
-    first_token_s: float = entry(CORE.first_token_s, "s", "From dispatch to the first output.", gt=0)
-    gap_s: float = entry(CORE.gap_s, "s", "Between two pieces of output.", gt=0)
-    whole_s: float = entry(CORE.whole_s, "s", "From dispatch to the end of the answer.", gt=0)
+    first_token_s: float | None = entry(
+        CORE.first_token_s, "s", "From dispatch to the first output of a stream; null: no limit.", gt=0
+    )
+    gap_s: float | None = entry(CORE.gap_s, "s", "Between two pieces of output; null: no limit.", gt=0)
+    whole_s: float | None = entry(CORE.whole_s, "s", "From dispatch to the end of the answer; null: no limit.", gt=0)
     drain_move_s: float = entry(
         CORE.drain_move_s, "s", "Streams still running on a draining instance after this are moved.", ge=0
     )
@@ -189,6 +210,9 @@ class LimitsGroup(Group):
     pipelined_max: int = entry(RELAY.pipelined_max, "requests", "Requests read ahead on one connection.", ge=1)
     upstream_connections_max: int = entry(
         RELAY.upstream_connections_max, "connections", "Open connections to one instance.", ge=1
+    )
+    resolve_s: float = entry(
+        RELAY.resolve_s, "s", "Addresses of an instance's name older than this are looked up again.", ge=0
     )
     upstream_idle_s_max: float = entry(
         RELAY.upstream_idle_s_max, "s", "An idle connection to an instance is closed (vLLM closes after 5 s).", gt=0

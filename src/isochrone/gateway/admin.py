@@ -1,9 +1,11 @@
 """The admin API: instances, policy, decisions, settings, metrics. On a port of its own, for operators alone.
 
-It has no password: it listens on loopback unless told otherwise (`admin_guard` keeps web pages out).
+It listens on loopback unless told otherwise, and asks for `admin.key` where one is configured (`admin_guard` looks at
+both, and keeps web pages out).
 """
 
 import os
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -33,6 +35,8 @@ from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
 
+OPEN = ("/health", "/ready")
+"""Calls that need no key: they tell a stranger nothing."""
 DECISIONS_SHOWN = 100
 """Records in /admin/decisions where `limit` does not say."""
 
@@ -92,10 +96,11 @@ class Admin:
 
     def app(self) -> Starlette:
         """The web application."""
-        loopback = is_loopback(self._configuration.file.admin.host)
+        loopback, key = is_loopback(self._configuration.file.admin.host), self._configuration.admin_key
         return Starlette(
             routes=[
-                Route(path, guarded(endpoint, loopback), methods=[method]) for method, path, endpoint in self.routes()
+                Route(path, guarded(endpoint, loopback, None if path in OPEN else key), methods=[method])
+                for method, path, endpoint in self.routes()
             ],
             exception_handlers={404: _no_such_call, 405: _no_such_call},
         )
@@ -149,7 +154,8 @@ class Admin:
     async def add_instance(self, request: Request) -> Response:
         """Add an instance; the body is an entry of the configuration's `instances`."""
         entry = await body_of(request, InstanceEntry)
-        check_target(urlsplit(entry.url).hostname or "", self._configuration.file.admin.allow)
+        allow = self._configuration.file.admin.allow
+        await check_target(urlsplit(entry.url).hostname or "", allow)
         if entry.credentials is not None or entry.tls is not None:
             raise AdminError(
                 403,
@@ -161,7 +167,7 @@ class Admin:
         spec = instance_spec(entry)
         if spec.id in self._known():
             raise AdminError(409, "instance_exists", f"id: {spec.id!r} is there already; remove it first.", "id")
-        self._fleet.join(spec, link(entry, os.environ))
+        self._fleet.join(spec, replace(link(entry, os.environ), allow=allow))
         return json({"added": spec.id}, 201)
 
     async def remove_instance(self, request: Request) -> Response:

@@ -1,5 +1,7 @@
 """Who may call the admin API, and what a body must look like. Errors name the field, the value and the remedy."""
 
+import asyncio
+import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,11 +12,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from isochrone.access.patterns import glob
 from isochrone.config.problems import explain
+from isochrone.gateway.names import literal, lookup, named, permitted
 
 BODY_BYTES_MAX = 64 * 1024
 """A longer body is refused with 413."""
+LOOKUP_S_MAX = 2.0
+"""Longest wait for the addresses of an instance that is added."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -48,12 +52,14 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def guarded(endpoint: Endpoint, loopback_only: bool) -> Endpoint:
-    """The endpoint behind the checks against web pages, with AdminError turned into its answer."""
+def guarded(endpoint: Endpoint, loopback_only: bool, key: str | None = None) -> Endpoint:
+    """The endpoint behind the checks of key and web pages, with AdminError turned into its answer."""
 
     async def call(request: Request) -> Response:
         try:
             _refuse_pages(request, loopback_only)
+            if key is not None:
+                _check_key(request, key)
             return await endpoint(request)
         except AdminError as error:
             return error.response()
@@ -75,6 +81,12 @@ def _refuse_pages(request: Request, loopback_only: bool) -> None:
         raise AdminError(403, "foreign_host", f"Ask for localhost or 127.0.0.1, not {host[:200]!r}.")
 
 
+def _check_key(request: Request, key: str) -> None:
+    shown = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if not hmac.compare_digest(shown.encode(), key.encode()):
+        raise AdminError(401, "invalid_admin_key", "Show the admin key: 'Authorization: Bearer KEY'.")
+
+
 async def body_of(request: Request, kind: type[Body]) -> Body:
     """The request's JSON body, checked."""
     raw = b""
@@ -92,14 +104,20 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
         raise AdminError(400, "bad_value", "; ".join(problems), param or None) from None
 
 
-def check_target(host: str, allow: tuple[str, ...]) -> None:
-    """May an instance of this host be added over the API? Keeps a caller from aiming the gateway at other services."""
-    try:
-        if ipaddress.ip_address(host).is_link_local:  # where clouds serve credentials to their machines
-            raise AdminError(403, "host_refused", f"url: {host} is a link-local address; no engine lives there.", "url")
-    except ValueError:
-        pass
-    if allow and not any(glob(pattern).fullmatch(host) for pattern in allow):
-        raise AdminError(
-            403, "host_refused", f"url: the host {host!r} is not in admin.allow ({', '.join(allow)}).", "url"
-        )
+async def check_target(host: str, allow: tuple[str, ...]) -> None:
+    """May an instance of this host be added over the API? Keeps a caller from aiming the gateway at other services.
+
+    A name that nobody knows yet may be added: its addresses are checked again whenever they are looked up.
+    """
+    addresses = [host]
+    if literal(host) is None:
+        try:
+            async with asyncio.timeout(LOOKUP_S_MAX):
+                addresses = await lookup(host, 0)
+        except OSError:  # TimeoutError too
+            addresses = []
+    if addresses and not any(permitted(host, address, allow) for address in addresses):
+        rule = f"admin.allow = {', '.join(allow)}" if allow else "no link-local address, no name of a loopback address"
+        raise AdminError(403, "host_refused", f"url: no instance may be at {host!r} ({rule}).", "url")
+    if not addresses and not named(host, allow):
+        raise AdminError(403, "host_refused", f"url: {host!r} is not in admin.allow ({', '.join(allow)}).", "url")

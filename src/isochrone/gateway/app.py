@@ -12,6 +12,7 @@ for asking an instance, `records` for what becomes of requests.
 import asyncio
 import errno
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ log = logging.getLogger("isochrone.gateway")
 
 BACKLOG = 2048
 """Connections that the kernel keeps for us while the loop is busy."""
+TURNED_AWAY_MAX = 64
+"""Connections beyond the limit that are open for the moment it takes to say so; the oldest is cut for the next."""
 DRAIN_POLL_S = 0.02
 LAST_WORDS_S = 1.0
 """After the drain's limit: how long cut answers may take to leave."""
@@ -53,6 +56,8 @@ class GatewaySettings:
     access: Access = field(default_factory=Access)
     inject: bool = True
     """Splice `stream_options.include_usage` into streamed requests and cut out what it adds. `--inject none`: False."""
+    half_close: bool = False
+    """A client that has closed its sending side still gets its answers; else that counts as leaving."""
     resume: bool = True
     """Ask for token ids on behalf of streams, so that they can go on on another instance. Needs `inject`."""
 
@@ -64,11 +69,14 @@ class Gateway:
         settings = settings or GatewaySettings()
         self.cluster = cluster
         self.limits = settings.limits
+        self.half_close = settings.half_close
         self.brain = Brain(cluster)
         self.pools: dict[str, Pool] = {}
         """Connections by instance id."""
         self.connections: set[ClientConnection] = set()
         self.connections_refused = 0
+        self.turned_away: dict[ClientConnection, None] = {}
+        """Refused connections whose answer is on its way, oldest first: at most TURNED_AWAY_MAX."""
         self.bodies = Bodies(settings.limits.bodies_bytes_max)
         self.kept = Kept(settings.limits.resume_bytes_max, settings.limits.resume_stream_bytes_max)
         access = settings.access
@@ -78,6 +86,8 @@ class Gateway:
             self.door = Doorkeeper(cluster, Tenants(access.tenants), access.keys, access.anonymous)
             self.records.append(self.door.record)
             self.brain.unrecorded.append(self.door.forget)
+        self.id_prefix = secrets.token_hex(8).encode()
+        """Begins the ids that engines are sent; the attempt's number ends them."""
         self.passes_credentials = not access.keys
         """The client's own credentials go to the engine, where that has none configured."""
         cors = Cors(access.origins, access.preflight_s) if access.origins else None
@@ -148,6 +158,9 @@ class Gateway:
         """A client has connected: take it in if there is room."""
         if len(self.connections) >= self.limits.connections_max or self.draining:
             self.connections_refused += 1
+            self.turned_away[connection] = None
+            if len(self.turned_away) > TURNED_AWAY_MAX:
+                next(iter(self.turned_away)).abort()
             connection.turn_away(local.draining() if self.draining else local.crowded(self.limits.connections_max))
         else:
             self.connections.add(connection)
@@ -175,7 +188,7 @@ class Gateway:
         self.sweep.stop()
         if self._server is not None:
             self._server.close()
-        for connection in tuple(self.connections):
+        for connection in (*self.connections, *self.turned_away):
             connection.abort()
         for pool in self.pools.values():
             pool.close()

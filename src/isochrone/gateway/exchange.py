@@ -147,7 +147,7 @@ class Exchange:
         elif error is None and self.held is not None:
             self.held.pass_on()
         else:
-            error = error or errors.instance_failed(f"{self.ended_as.value}: {self.why}", RETRY_AFTER_S)
+            error = error or self._nobody_answered()
             self.client.refuse(self.inbound, error, self.route.anthropic, self.about())
         self.over()
 
@@ -286,14 +286,24 @@ class Exchange:
             self.upstream = None
 
     def request_head(self, base: bytes, host_line: bytes, credentials: bytes) -> bytes:
-        """The head that the instance is sent: its own path prefix, name and credentials around the client's lines."""
+        """The head that the instance is sent: its own path prefix, name and credentials around the client's lines.
+
+        The id is ours, of fixed length, and of this attempt alone: engines abort by id, some by the beginning of one,
+        so an id that a client chose could stop the requests of others.
+        """
         inbound = self.inbound
         if not credentials and self.gateway.passes_credentials:
             credentials = headers.credential_lines(inbound.read)
         return b"".join((
             b"POST ", base, self.target, host_line, inbound.lines, credentials,
-            b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(self.outgoing), self.request.id.encode()),
+            b"content-length: %d\r\nx-request-id: %b%016x\r\n\r\n"
+            % (len(self.outgoing), self.gateway.id_prefix, self.attempt),
         ))  # fmt: skip
+
+    def _nobody_answered(self) -> ApiError:
+        """What a client is told whose request no instance has answered."""
+        say = errors.instances_full if self.ended_as is Outcome.BUSY else errors.instance_failed
+        return say(f"{self.ended_as.value}: {self.why}", RETRY_AFTER_S)
 
     def _cut_short(self) -> ApiError:
         """What a client is told in the middle of its answer."""

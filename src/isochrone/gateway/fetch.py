@@ -27,14 +27,11 @@ async def get(pool: Pool, path: str, timeout_s: float) -> Fetched:
     """One GET over a connection of its own. Raises OSError (refused, reset, FetchError) or TimeoutError."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Fetched] = loop.create_future()
-    name = pool.host if pool.tls is not None else None
-    getter = _Getter(answer)
+    getter: Getter | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            transport, _ = await loop.create_connection(
-                lambda: getter, pool.host, pool.port, ssl=pool.tls, server_hostname=name
-            )
-            transport.write(
+            getter = await pool.reach(lambda: Getter(answer))
+            getter.send(
                 b"".join((
                     b"GET ", pool.base, path.encode(), pool.host_line, pool.authorization,
                     b"accept: */*\r\nconnection: close\r\n\r\n",
@@ -42,10 +39,11 @@ async def get(pool: Pool, path: str, timeout_s: float) -> Fetched:
             )  # fmt: skip
             return await answer
     finally:
-        getter.close()
+        if getter is not None:
+            getter.abort()
 
 
-class _Getter(asyncio.Protocol):
+class Getter(asyncio.Protocol):
     """Collects one answer."""
 
     def __init__(self, answer: "asyncio.Future[Fetched]") -> None:
@@ -56,9 +54,14 @@ class _Getter(asyncio.Protocol):
         self._body = bytearray()
         self._status = 0
 
-    def close(self) -> None:
+    def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def send(self, data: bytes) -> None:
+        """A transport that has closed meanwhile says so through `connection_lost`."""
+        if self._transport is not None:
+            self._transport.write(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit

@@ -33,6 +33,12 @@ REQUEST_ACTIONS: dict[bytes, Action] = {
     b"x-prefiller-host-port": Action.DROP,
     b"x-data-parallel-rank": Action.DROP,
     b"x-worker-id": Action.DROP,
+    # Where a request came from is not for the client to say.
+    b"forwarded": Action.DROP,
+    b"x-forwarded-for": Action.DROP,
+    b"x-forwarded-host": Action.DROP,
+    b"x-forwarded-proto": Action.DROP,
+    b"x-real-ip": Action.DROP,
     b"connection": Action.TAKE,
     b"expect": Action.TAKE,
     b"x-request-id": Action.TAKE,

@@ -51,7 +51,7 @@ class Sweep:
         now = clock.now()
         self._note_lag(max(0.0, (now - self._due) / SECOND))
         try:
-            for connection in tuple(self.gateway.connections):
+            for connection in (*self.gateway.connections, *self.gateway.turned_away):
                 connection.sweep(now)
             for exchange in tuple(self.gateway.brain.requests.values()):
                 exchange.sweep(now)

@@ -2,19 +2,26 @@
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from isochrone.adapters.engine.abilities import GIVES_TOKEN_IDS
 from isochrone.config.driver import Link, RelayLimits, Tls
 from isochrone.gateway import clock
+from isochrone.gateway.descriptors import is_ours
 from isochrone.gateway.headers import id_line
+from isochrone.gateway.names import Names
 from isochrone.gateway.upstream import Upstream
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.instant import Instant
 
 if TYPE_CHECKING:
     from isochrone.gateway.exchange import Exchange
+    from isochrone.gateway.fetch import Getter
+
+P = TypeVar("P", Upstream, "Getter")
 
 
 class Connecting:
@@ -46,6 +53,7 @@ class Pool:
         self.limits = limits
         self.host = address.hostname
         self.port = address.port or (443 if address.scheme == "https" else 80)
+        self.names = Names(self.host, self.port, limits.resolve_s, link.allow)
         self.tls = context(link.tls or Tls()) if address.scheme == "https" else None
         self.base = address.path.rstrip("/").encode()
         """Path prefix of the URL, before every request's own path."""
@@ -81,19 +89,33 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
         exchange.upstream = Connecting(task)
 
-    async def _connect(self, exchange: "Exchange") -> None:
-        upstream = Upstream(self)
+    async def reach(self, make: Callable[[], P]) -> P:
+        """A new connection to the first address that takes one, with a protocol of its own. Raises OSError."""
         name = self.host if self.tls is not None else None
+        addresses = await self.names.addresses()
+        for address in addresses:
+            protocol = make()
+            try:
+                await asyncio.get_running_loop().create_connection(
+                    partial(_same, protocol), address, self.port, ssl=self.tls, server_hostname=name
+                )
+            except BaseException as error:
+                protocol.abort()
+                if not isinstance(error, OSError) or address == addresses[-1]:
+                    raise
+            else:
+                return protocol
+        raise AssertionError("a name without addresses raises")
+
+    async def _connect(self, exchange: "Exchange") -> None:
         try:
             async with asyncio.timeout(exchange.limits.connect_s):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: upstream, self.host, self.port, ssl=self.tls, server_hostname=name
-                )
-        except BaseException as error:
-            upstream.abort()
-            if not isinstance(error, OSError | TimeoutError | ValueError):
-                raise
-            exchange.unreachable(str(error) or f"no connection within connect_s = {exchange.limits.connect_s:g} s")
+                upstream = await self.reach(lambda: Upstream(self))
+        except (OSError, ValueError) as error:  # a timeout is an OSError too
+            if is_ours(error):
+                exchange.crowded(f"no connection can be made: {error}")
+            else:
+                exchange.unreachable(str(error) or f"no connection within connect_s = {exchange.limits.connect_s:g} s")
             return
         if upstream.transport is None:
             exchange.unreachable("the instance closed the connection at once")
@@ -127,6 +149,7 @@ class Pool:
     def close(self) -> None:
         """Close idle connections now, and the others when their exchanges are done."""
         self.closing = True
+        self.names.close()
         for upstream in self._idle:
             upstream.abort()
         self._idle.clear()
@@ -140,6 +163,10 @@ class Pool:
     def idle(self) -> int:
         """Connections that wait for a request."""
         return len(self._idle)
+
+
+def _same(protocol: P) -> P:
+    return protocol
 
 
 def context(tls: Tls) -> ssl.SSLContext:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from isochrone.config.build import ScrapePlan
 from isochrone.gateway.asking import ABSENT, Asker, Chance, jittered
+from isochrone.gateway.descriptors import is_ours
 from isochrone.nouns.events import Probed, Verdict
 
 HEALTH = "/health"
@@ -39,9 +40,11 @@ class Heart:
             await self.beat()
             await asyncio.sleep(jittered(self._plan.heartbeat_interval_s, self._chance))
 
-    async def beat(self) -> Verdict:
-        """Ask once and tell the cluster."""
+    async def beat(self) -> Verdict | None:
+        """Ask once and tell the cluster. None: we could not ask, which is no news of the instance."""
         verdict = await self._ask()
+        if verdict is None:
+            return None
         self.verdicts[verdict] += 1
         alive = verdict is Verdict.OK
         revived = alive and not self._alive
@@ -51,13 +54,13 @@ class Heart:
             self._revived()
         return verdict
 
-    async def _ask(self) -> Verdict:
+    async def _ask(self) -> Verdict | None:
         try:
             status, _, _ = await self._asker.http_get(self._instance, self._path, self._plan.heartbeat_timeout_s)
         except TimeoutError:
             return Verdict.TIMEOUT
-        except (OSError, ValueError):  # refused, reset, or not HTTP
-            return Verdict.REFUSED
+        except (OSError, ValueError) as error:  # refused, reset, or not HTTP
+            return None if is_ours(error) else Verdict.REFUSED
         if status in ABSENT and self._path == HEALTH:
             self._path = FALLBACK
             return await self._ask()

@@ -35,8 +35,8 @@ class ClientConnection(asyncio.Protocol):
     """Reads requests, keeps their order, writes answers."""
 
     __slots__ = (
-        "_add_header", "_deaf", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes", "_ready", "_since",
-        "exchange", "full_since", "gateway", "keep", "transport",
+        "_add_header", "_deaf", "_ended", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes", "_ready",
+        "_since", "exchange", "full_since", "gateway", "keep", "transport",
     )  # fmt: skip
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -62,6 +62,8 @@ class ClientConnection(asyncio.Protocol):
         self._since: Instant = 0
         self._deaf = False
         """Nothing more is parsed: the connection closes after the answers that are due."""
+        self._ended = False
+        """The client has closed its sending side and waits for what is due."""
         self._pumping = False
 
     # What the event loop calls.
@@ -83,9 +85,18 @@ class ClientConnection(asyncio.Protocol):
         if len(self._held) > self.gateway.limits.head_bytes_max and self.transport is not None:
             self.transport.pause_reading()
 
-    def eof_received(self) -> None:
-        """The client sends no more. Whether it still listens cannot be told from leaving, which it mostly means."""
-        self._leave()
+    def eof_received(self) -> bool:
+        """The client sends no more. Whether it still listens cannot be told from leaving, which it mostly means.
+
+        True keeps the connection open for what we still have to say (`half_close`; TLS has no such thing).
+        """
+        transport = self.transport
+        due = self.exchange is not None or self._ready or self._held
+        if not (self.gateway.half_close and due) or transport is None or transport.get_extra_info("sslcontext"):
+            self._leave()
+            return False
+        self._ended = True
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -93,6 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._parser = None
         self.transport = None
         self.gateway.connections.discard(self)
+        self.gateway.turned_away.pop(self, None)
 
     def pause_writing(self) -> None:
         self.full_since = clock.now()
@@ -285,7 +297,8 @@ class ClientConnection(asyncio.Protocol):
         self._phase = Phase.IDLE
         self._since = clock.now()
         more = self._ready or self._inbound is not None
-        if self.keep and (more or not self.gateway.draining):
+        last = self.gateway.draining or (self._ended and not self._held)
+        if self.keep and (more or not last):
             return
         self._forget_requests()
         if read_to_its_end:

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from isochrone.access.paths import Paths
 from isochrone.adapters.keystore import StoreError
 from isochrone.cluster import Cluster
 from isochrone.config.build import Configuration
-from isochrone.gateway import gauges
+from isochrone.config.driver import RelayLimits
+from isochrone.gateway import descriptors, gauges
 from isochrone.gateway.accesslog import AccessLog
 from isochrone.gateway.admin import Admin
 from isochrone.gateway.admin_server import AdminServer
@@ -37,16 +39,18 @@ class Service:
     def __init__(self, configuration: Configuration) -> None:
         file = configuration.file
         self.configuration = configuration
+        relay = _within_open_files(configuration.relay, len(configuration.instances))
         self.cluster = Cluster(configuration.settings, random.Random(file.seed))
         self.gateway = Gateway(
             self.cluster,
             GatewaySettings(
-                limits=configuration.relay,
+                limits=relay,
                 paths=Paths(configuration.paths),
                 routes=configuration.routes,
                 access=configuration.access,
                 inject=file.inject == "usage",
                 resume=file.resume,
+                half_close=file.listen.half_close == "allow",
             ),
         )
         self.watch = Watch(self.gateway, configuration.scrape, random.Random(file.seed + 1))
@@ -147,3 +151,14 @@ class Service:
         return gauges.build_info(settings.policy, settings.shadow) + gauges.process_gauges(
             self.gateway, self.access_log
         )
+
+
+def _within_open_files(limits: RelayLimits, instances: int) -> RelayLimits:
+    """No more clients than there can be open files for: one too many is told so, rather than met by a failing call."""
+    open_files = descriptors.raise_limit()
+    most = descriptors.clients_max(open_files, instances)
+    log.info("%d open files: at most %d clients at once", open_files, min(most, limits.connections_max))
+    if most >= limits.connections_max:
+        return limits
+    log.warning("connections_max = %d is lowered to %d; `ulimit -n` allows no more", limits.connections_max, most)
+    return replace(limits, connections_max=most)

@@ -27,6 +27,8 @@ class Try(msgspec.Struct, gc=False):
     outcome: str = ""
     status: int = 0
     why: str = ""
+    attempt: int = 0
+    """Its number: the last 16 hexadecimal digits of the id that the engine was sent."""
 
 
 class Decision(msgspec.Struct, gc=False, kw_only=True):

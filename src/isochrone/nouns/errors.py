@@ -102,6 +102,12 @@ def instance_failed(why: str, retry_after_s: int) -> ApiError:
     return ApiError(502, "server_error", "instance_failed", f"No instance could answer: {why}.", None, retry_after_s)
 
 
+def instances_full(why: str, retry_after_s: int) -> ApiError:
+    """503: instances are well, and none has room now."""
+    message = f"No instance has room: {why}. Try again in {retry_after_s} s."
+    return ApiError(503, "service_unavailable", "instances_full", message, None, retry_after_s)
+
+
 def timed_out(limit: str, limit_s: float) -> ApiError:
     """504: a limit of the relay ran out before the first byte."""
     return ApiError(504, "server_error", "timeout", f"The instance did not answer within {limit} = {limit_s:g} s.")

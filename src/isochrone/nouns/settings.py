@@ -74,9 +74,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that one unit of money is worth, where instances have a `cost_per_hour`; 0: money plays no part."""
 
     connect_s: float = 5.0
-    first_token_s: float = 600.0
-    gap_s: float = 120.0
-    whole_s: float = 3600.0
+    first_token_s: float | None = 600.0
+    """Streams only; None, here and below: no limit."""
+    gap_s: float | None = 120.0
+    whole_s: float | None = 3600.0
     drain_s_max: float = 60.0
     """SIGTERM: longest wait for running requests."""
 

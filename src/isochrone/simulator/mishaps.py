@@ -88,7 +88,8 @@ class Mishaps:
         outcome = Outcome.LOST if mode == "dead" else Outcome.TIMED_OUT
         gap_s = simulation.settings.gap_s if mode == "hung" else 0.0
         for sent in host.give_up_all(simulation.now):
-            simulation.at(simulation.now + nanoseconds(gap_s), self._end, (sent, outcome, 0))
+            if gap_s is not None:  # without that limit nobody notices
+                simulation.at(simulation.now + nanoseconds(gap_s), self._end, (sent, outcome, 0))
 
     def _end(self, what: object) -> None:
         assert isinstance(what, tuple)
