@@ -12,6 +12,7 @@ from isochrone.simulator.belief.stepfit import fit, predict
 from isochrone.simulator.belief.steprows import FILE, read_groups
 
 ERROR_MAX = 0.10
+"""Median error over the reported rows at which the form still counts as right."""
 KINDS = {
     "measured_step": "single steps of vLLM of 2023 (Splitwise)",
     "composed_ops": "sums of measured kernel times (aiconfigurator)",

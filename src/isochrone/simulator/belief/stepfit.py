@@ -21,6 +21,7 @@ from isochrone.twin.steptime import StepTime
 KNEES_TOKENS = (0.5, 16, 64, 128, 256, 384, 512)
 """Where the floor may end at first; the best fit from all of them is taken. 0.5: no step lies on the floor."""
 TURNS_MAX = 50
+"""Rounds of one fit."""
 
 
 @dataclass(frozen=True, slots=True)
