@@ -48,6 +48,9 @@ class RelayLimits:
     """Bytes not yet taken by the client; above it the engine is not read from."""
     client_write_s_max: float = 60.0
     """A client that takes nothing of its answer for so long, with its buffer full, is cut."""
+    keep_alive_s: float | None = None
+    """A stream that is silent for so long gets a comment, lest something between us and the client close it. It is then
+    begun, so an instance that is lost before its first token is not simply replaced by another. None: never."""
     whole_answer_bytes_max: int = 256 * 1024
     """A non-streamed answer up to this is passed on in one piece: one that breaks off can be tried elsewhere."""
     bodies_bytes_max: int = 1024 * MiB

@@ -229,6 +229,9 @@ class LimitsGroup(Group):
     client_write_s_max: float = entry(
         RELAY.client_write_s_max, "s", "A client with a full buffer that takes nothing for so long is cut.", gt=0
     )
+    keep_alive_s: float | None = entry(
+        RELAY.keep_alive_s, "s", "A stream that is silent for so long gets an SSE comment; null: never.", gt=0
+    )
     whole_answer_bytes_max: int = entry(
         RELAY.whole_answer_bytes_max, "bytes", "A non-streamed answer up to this is passed on in one piece.", ge=0
     )

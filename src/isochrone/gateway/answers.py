@@ -20,7 +20,7 @@ from isochrone.gateway import clock
 from isochrone.gateway.headers import status_line
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import FirstToken, Progress
-from isochrone.nouns.instant import MILLISECOND, Instant
+from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 
 if TYPE_CHECKING:
     from isochrone.gateway.exchange import Exchange
@@ -32,6 +32,8 @@ USAGE_TAIL_BYTES = 8 * 1024
 """Of a long JSON answer, the end that is searched for its usage."""
 
 END = b"0\r\n\r\n"
+COMMENT = b":\n"
+"""An SSE comment. Without a blank line: after an event with an id, some clients take that for one more, empty event."""
 
 
 class Answer:
@@ -73,6 +75,9 @@ class Answer:
     def take(self, body: bytes, last: bool) -> None:
         """Body bytes of the instance, `last` with the end of the answer. Never called again after `last`."""
         raise NotImplementedError
+
+    def keep_alive(self, now: Instant, after_s: float) -> None:
+        """A stream that has been silent for so long shows that it is alive. Other answers cannot."""
 
     def break_off(self, error: ApiError) -> None:
         """The instance was lost after the first byte went out: make sure that no client takes the rest for a whole."""
@@ -169,7 +174,7 @@ class ByteAnswer(Answer):
 class EventAnswer(Answer):
     """A stream of tokens: whole events, metered on the way."""
 
-    __slots__ = ("_attempt", "_before", "_meter", "_reported", "_reported_at")
+    __slots__ = ("_attempt", "_before", "_commented_at", "_meter", "_reported", "_reported_at")
 
     def __init__(self, exchange: "Exchange", status: int, lines: bytes) -> None:
         super().__init__(exchange, status, lines, None)
@@ -182,6 +187,7 @@ class EventAnswer(Answer):
         self._attempt = self.exchange.attempt
         self._reported = 0
         self._reported_at: Instant = 0
+        self._commented_at: Instant = 0
 
     def take(self, body: bytes, last: bool) -> None:
         meter = self._meter
@@ -212,6 +218,12 @@ class EventAnswer(Answer):
             self._reported_at = now
             self.exchange.account()
             self.exchange.gateway.brain.submit(Progress(self._attempt, tokens))
+
+    def keep_alive(self, now: Instant, after_s: float) -> None:
+        """Between whole events only, as nothing else is ever written."""
+        if now - max(self.last_output_at, self._commented_at, self.exchange.dispatched_at) >= after_s * SECOND:
+            self._commented_at = now
+            self.write(COMMENT, False)
 
     def _broke(self, events: bytes) -> None:
         """The instance said that it cannot go on, in a stream that may go on elsewhere."""

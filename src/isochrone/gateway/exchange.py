@@ -248,6 +248,9 @@ class Exchange:
         """Check the limits of the attempt in flight; called every `sweep_s`."""
         if self.attempt == NO_ATTEMPT or self.client.full_since:
             return
+        after_s = self.gateway.limits.keep_alive_s
+        if after_s is not None and self.answer is not None:
+            self.answer.keep_alive(now, after_s)
         limits = self.limits
         waited_s = (now - self.dispatched_at) / SECOND
         if limits.whole_s is not None and waited_s > limits.whole_s:
