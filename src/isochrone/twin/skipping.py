@@ -1,14 +1,10 @@
 """`Engine` for virtual time: the same schedule, without walking through steps in which nothing happens.
 
 While nobody prefills, a step differs from the one before it only in that each decoding row has one more token of
-context. So m steps with B decoding rows that read K tokens take
-
-    m * (matrix(B) + o) + k * (m*K + B*m*(m-1)/2)         seconds
-
-and a *leap* goes to the next step at whose end something is to be told: a row ends, reports progress, or KV memory
-runs out. A request that arrives in mid-leap cuts it at the end of the step in flight. Steps with prefill are taken one
-by one, but cost the same whatever the batch: decoding rows are a count, a sum of contexts, and a count of rows by the
-step at which each needs its next block.
+context (`leaps.py` has the formula). A *leap* goes to the next step at whose end something is to be told: a row ends,
+reports progress, or KV memory runs out. A request that arrives in mid-leap cuts it at the end of the step in flight.
+Steps with prefill are taken one by one, but cost the same whatever the batch: decoding rows are a count, a sum of
+contexts, and a count of rows by the step at which each needs its next block.
 
 Rows that decode are brought up to date only where they are told of: `Sequence.emitted` is what the row had then.
 Everything else is `schedule.py`, in the same order; a property test holds the two against each other.
@@ -17,66 +13,15 @@ Everything else is `schedule.py`, in the same order; a property test holds the t
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass, field
 
-from isochrone.nouns.instant import Instant, nanoseconds
+from isochrone.nouns.instant import Instant
 from isochrone.twin.counted import NAMELESS, CountedPool
+from isochrone.twin.leaps import NEVER, Leap, Plan, Sequence
 from isochrone.twin.schedule import Limits
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.steptime import StepTime
 
-NEVER = -1
 NOWHERE = 1 << 60
-
-
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """A request inside the engine. `known`, `emitted` are as of the last time that it was told of."""
-
-    request: TwinRequest
-    submitted_at: Instant
-    known: int
-    """Tokens that exist: prompt + output so far."""
-    computed: int = 0
-    """While it prefills: tokens whose KV is in memory."""
-    emitted: int = 0
-    named: list[int] = field(default_factory=list)
-    """Its first blocks, by hash (or NAMELESS)."""
-    cached: int = 0
-    """Prompt tokens that the prefix cache held when it was first scheduled."""
-    preemptions: int = 0
-    scheduled_at: Instant | None = None
-    first_token_at: Instant | None = None
-    last_token_at: Instant | None = None
-    ended: bool = False
-    decodes_since: int = NEVER
-    """Engine's step count at which `known` and `emitted` were right; NEVER: it does not decode."""
-    spell: int = 0
-    """Counts how often it began and stopped to decode: marks of an earlier spell mean nothing."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """The steps under way: `steps` alike, or one with prefill."""
-
-    began: Instant
-    steps: int
-    batch: int
-    matrix_s: float
-    """What each step takes but for reading KV."""
-    kv_read: int
-    """KV tokens that the first step reads."""
-    first_tokens: list[Sequence]
-    """Rows whose prefill ends with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leap:
-    """Steps that are done."""
-
-    ended: Instant
-    told: list[Sequence]
-    """Rows with a first token, enough progress to be told, or their last token."""
 
 
 class SkippingEngine:
@@ -179,16 +124,14 @@ class SkippingEngine:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _span(self, plan: Plan, steps: int) -> int:
-        """Nanoseconds that the plan's first `steps` steps take."""
-        kv_read = steps * plan.kv_read + plan.batch * steps * (steps - 1) // 2
-        return max(steps, nanoseconds((steps * plan.matrix_s + self.step_time.kv_token_s * kv_read) * self.pace))
+        return plan.span(steps, self.step_time, self.pace)
 
     def _cut(self, now: Instant) -> None:
         """Let the leap under way end with the step in flight at `now`."""
         plan = self._plan
         if plan is None or plan.steps == 1:
             return
-        done = self._steps_by(plan, now)
+        done = plan.steps_by(now, self.step_time, self.pace)
         if done:
             began = plan.began + self._span(plan, done)
             self._settle(plan, done)
@@ -196,22 +139,6 @@ class SkippingEngine:
             self.pool.take(self._growth[self.steps % self.limits.block_tokens])
         plan.steps = 1
         self._at = plan.began + self._span(plan, 1)
-
-    def _steps_by(self, plan: Plan, now: Instant) -> int:
-        """How many of the plan's steps have ended by `now`."""
-        elapsed_s = (now - plan.began) / 1e9 / self.pace
-        curve = 0.5 * self.step_time.kv_token_s * plan.batch
-        line = plan.matrix_s + self.step_time.kv_token_s * plan.kv_read - curve
-        if curve > 0:
-            guess = (math.sqrt(line * line + 4 * curve * max(elapsed_s, 0.0)) - line) / (2 * curve)
-        else:
-            guess = elapsed_s / line
-        steps = min(max(int(guess), 0), plan.steps - 1)
-        while steps > 0 and plan.began + self._span(plan, steps) > now:
-            steps -= 1
-        while steps + 1 < plan.steps and plan.began + self._span(plan, steps + 1) <= now:
-            steps += 1
-        return steps
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -223,12 +150,10 @@ class SkippingEngine:
         else:
             self._grow_or_preempt()
             preempted = True
-        plan = Plan(self._at, 1, self._batch, 0.0, self._context, [])
-        prefill_tokens, pairs, lone_tokens = self._plan_prefill(plan, preempted)
-        tokens = plan.batch + prefill_tokens + lone_tokens
-        matrix_s = self.step_time.seconds(tokens, 0, pairs)
-        plan.matrix_s = matrix_s
-        if plan.batch and not (prefill_tokens or lone_tokens or preempted):
+        plan = Plan(self._at, 1, self._batch, self._context)
+        self._plan_prefill(plan, preempted)
+        plan.matrix_s = self.step_time.seconds(plan.batch + plan.prefill_tokens + plan.lone, 0, plan.pairs)
+        if plan.batch and not (plan.prefill_tokens or plan.lone or preempted):
             plan.steps = self._steps_alike()
         self._plan = plan
         self._at = plan.began + self._span(plan, plan.steps)
@@ -248,42 +173,34 @@ class SkippingEngine:
         size = self.limits.block_tokens
         return -(-(row.computed + tokens) // size) + -row.computed // size
 
-    def _plan_prefill(self, plan: Plan, preempted: bool) -> tuple[int, float, int]:
-        """The prompts in this step: tokens, attention pairs, and rows that need no more than their last token (they
-        count as decoding, as in the step-by-step scheduler)."""
+    def _plan_prefill(self, plan: Plan, preempted: bool) -> None:
+        """The prompts in this step."""
         budget = self.limits.chunk_tokens - self._batch
-        prefilled, pairs, lone = 0, 0.0, 0
         row = self._prefilling
         if row is not None:
             tokens = self._chunk_of(row)
             if not preempted:
                 self.pool.take(self._missing(row, tokens))
             self._name_full_blocks(row, row.computed + tokens)
-            if row.known - row.computed == 1:
-                lone += 1
-                plan.kv_read += row.known
-            else:
-                prefilled += tokens
-                pairs += tokens * (row.computed + tokens / 2)
-            budget -= tokens
             self._computes(plan, row, tokens)
+            budget -= tokens
         while self.waiting and 0 < budget < self._blocked_at and not preempted:
             admitted = self._admit(budget)
             if admitted is None:
                 self._blocked_at = budget
                 break
             row, tokens = admitted
-            if row.known - row.computed == 1:
-                lone += 1
-                plan.kv_read += row.known
-            else:
-                prefilled += tokens
-                pairs += tokens * (row.computed + tokens / 2)
-            budget -= tokens
             self._computes(plan, row, tokens)
-        return prefilled, pairs, lone
+            budget -= tokens
 
     def _computes(self, plan: Plan, row: Sequence, tokens: int) -> None:
+        """The row's next tokens are part of the step."""
+        if row.known - row.computed == 1:
+            plan.lone += 1
+            plan.kv_read += row.known
+        else:
+            plan.prefill_tokens += tokens
+            plan.pairs += tokens * (row.computed + tokens / 2)
         row.computed += tokens
         done = row.computed == row.known
         self._prefilling = None if done else row
