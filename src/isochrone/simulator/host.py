@@ -11,6 +11,8 @@ from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import Sequence, SkippingEngine
 
 UP = "up"
+REPORT_TOKENS, REPORT_S = 32, 0.5
+"""A relay tells of progress after so many tokens of a stream, or so long."""
 VERDICTS = {"dead": Verdict.REFUSED, "hung": Verdict.TIMEOUT, "unreachable": Verdict.TIMEOUT}
 
 
@@ -31,7 +33,15 @@ class Sent(msgspec.Struct, gc=False, kw_only=True):
 class Host:
     """Twin, faults, attempts."""
 
-    def __init__(self, number: int, member: Member, block_tokens: int, now: Instant, context: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        member: Member,
+        block_tokens: int,
+        now: Instant,
+        context: int,
+        report_tokens: int = REPORT_TOKENS,
+    ) -> None:
         self.number = number
         self.member = member
         self.mode = UP
@@ -40,7 +50,7 @@ class Host:
         self.sent: dict[Sequence, Sent] = {}
         self.preemptions = 0
         """Of earlier processes."""
-        self._block_tokens, self._context = block_tokens, context
+        self._block_tokens, self._context, self._report_tokens = block_tokens, context, report_tokens
         self._shown: Snapshot | None = None
         self._factor = 1.0
         self.start(now)
@@ -58,7 +68,13 @@ class Host:
     def start(self, now: Instant) -> None:
         """A new process: empty caches, counters from zero."""
         member = self.member
-        self.engine = SkippingEngine(member.limits(self._block_tokens), member.profile.step, member.pace * self._factor)
+        self.engine = SkippingEngine(
+            member.limits(self._block_tokens),
+            member.profile.step,
+            member.pace * self._factor,
+            report_tokens=self._report_tokens,
+            report_s=REPORT_S * self._report_tokens / REPORT_TOKENS,
+        )
         self.started_at = now
         self.wakes_at: Instant | None = None
         """The time of its entry in the driver's heap."""

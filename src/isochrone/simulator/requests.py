@@ -23,6 +23,8 @@ TEXT_BYTES_PER_TOKEN, TEXT_SIGMA = 4.4, 0.04
 """Of the text, and how much the logarithm of that varies."""
 SALT_BITS = 40
 """A block's id gets its copy's number above these bits."""
+LONELY = 1 << 63
+"""Hashes of the gateway's blocks that nobody shares count from here; shared ones stay below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Requests:
         self._block_tokens = block_tokens
         self._chance = random.Random(f"sizes {seed}")
         self._objective, self._told, self._reference = objective, told, reference
-        self._fresh = 0
+        self._fresh = LONELY
         self._ends: list[int] = []
         """End of each block of the gateway's index, in tokens."""
         end = 0
@@ -97,7 +99,7 @@ class Requests:
             whole += 1
         lonely = whole - len(blocks)
         self._fresh += lonely
-        return (*blocks, *range(-self._fresh, lonely - self._fresh))
+        return (*blocks, *range(self._fresh - lonely, self._fresh))
 
     def _slo(self, call: Call) -> Slo | None:
         if self._told == "nothing":

@@ -34,7 +34,7 @@ from isochrone.nouns.request import Usage
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import Fleet, Member
-from isochrone.simulator.host import UP, Host, Sent
+from isochrone.simulator.host import REPORT_TOKENS, UP, Host, Sent
 from isochrone.simulator.mishaps import Mishaps
 from isochrone.simulator.requests import Objective, Requests
 from isochrone.simulator.tally import Tally
@@ -48,6 +48,8 @@ SWEEP_NS = SECOND
 """How often deadlines of first tokens are looked at."""
 SPREAD_EVERY = 64
 """One decision in so many has the spread of its forecasts worked out."""
+MANY_INSTANCES = 200
+"""From here on streams tell of their progress a quarter as often: it is half of the cost, and there are samples enough."""
 OVERTIME_NS = 4 * 3600 * SECOND
 """A run is given up so long after the last call was due: something is stuck."""
 
@@ -108,6 +110,7 @@ class Simulation:
         self._chance = random.Random(f"driver {seed}")
         self._requests = Requests(workload.block_tokens, seed, plan.objective, plan.told, plan.fleet.reference)
         self._mishaps = Mishaps(self)
+        self._report_tokens = REPORT_TOKENS * (4 if len(plan.fleet.members) >= MANY_INSTANCES else 1)
         self.timeline: Timeline | None = None
         self._longest = max((one.prompt_tokens + one.output_tokens for one in self.calls), default=1)
 
@@ -159,6 +162,7 @@ class Simulation:
             sum(host.engine.prefix_hit_tokens for host in hosts),
             sum(host.engine.prefix_query_tokens for host in hosts),
             self.timeline,
+            [] if self._report_tokens == REPORT_TOKENS else [f"progress is told every {self._report_tokens} tokens"],
         )
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -207,13 +211,17 @@ class Simulation:
 
     def feed(self, event: Event) -> None:
         for command in self.cluster.handle(self.now, event):
-            kind = type(command)
-            if kind is Dispatch:
-                self._dispatch(command)  # type: ignore[arg-type]
-            elif kind is Record:
-                self._recorded(command)  # type: ignore[arg-type]
-            elif kind is Abort:
-                self._abort(command)  # type: ignore[arg-type]
+            self.obey(command)
+
+    def obey(self, command: object) -> None:
+        """Carry out one command. Refuse and Fail need nothing: the record that comes with them tells it all."""
+        kind = type(command)
+        if kind is Dispatch:
+            self._dispatch(command)  # type: ignore[arg-type]
+        elif kind is Record:
+            self._recorded(command)  # type: ignore[arg-type]
+        elif kind is Abort:
+            self._abort(command)  # type: ignore[arg-type]
 
     def _dispatch(self, command: Dispatch) -> None:
         number = int(command.request)
@@ -286,7 +294,8 @@ class Simulation:
 
     def host(self, number: int, member: Member) -> Host:
         """An instance that is about to join; it takes contexts as long as the workload needs."""
-        return Host(number, member, self.block_tokens, self.now, max(member.profile.max_model_len, self._longest))
+        context = max(member.profile.max_model_len, self._longest)
+        return Host(number, member, self.block_tokens, self.now, context, self._report_tokens)
 
     def _within(self, interval_s: float) -> int:
         return round(self._chance.random() * interval_s * SECOND) + MILLISECOND
