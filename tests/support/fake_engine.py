@@ -112,8 +112,11 @@ Script = Callable[[Wire], Awaitable[None]]
 class FakeEngine:
     """One engine on a free port. Use as an async context manager."""
 
-    def __init__(self, models: Iterable[str] = ("m",), tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, models: Iterable[str] = ("m",), tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.tls = tls
+        self.host = host
         self.models = list(models)
         self.script: Script = json_answer({"object": "fake", "choices": []})
         """What a request to any path but the three below gets."""
@@ -128,22 +131,22 @@ class FakeEngine:
         """All requests."""
         self.connects = 0
         self.open: set[_Connection] = set()
-        self.port = 0
+        self.port = port
         self._server: asyncio.Server | None = None
         self._arrived = asyncio.Event()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def id(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     async def accept(self) -> None:
         """Listen (again), on the port that was used before if there was one."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, ssl=self.tls)
+        self._server = await loop.create_server(lambda: _Connection(self), self.host, self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:

@@ -74,6 +74,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     members: int
     known: int
     warm: bool
+    in_doubt: bool
 
 
 def instances(world: World, now: Instant) -> list[InstanceView]:
@@ -139,6 +140,7 @@ def queues(world: World, now: Instant) -> list[QueueView]:
             members=len(pool.members),
             known=len(pool.known),
             warm=pool.warm,
+            in_doubt=pool.in_doubt,
         )
         for pool in world.pools.values()
     ]

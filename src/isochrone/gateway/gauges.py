@@ -54,6 +54,11 @@ _QUEUE: tuple[tuple[str, str, Callable[[QueueView], float]], ...] = (
     ("isochrone_queue_oldest_seconds", "How long the oldest held request has waited.", lambda v: v.oldest_s),
     ("isochrone_model_instances", "Instances that take requests for the model.", lambda v: v.members),
     ("isochrone_model_known_instances", "Instances that serve the model, in any state.", lambda v: v.known),
+    (
+        "isochrone_model_in_doubt",
+        "1 while no instance is well, and those that may only be busy take requests.",
+        lambda v: v.in_doubt,
+    ),
     ("isochrone_model_warm", "1 once enough step times were learnt to price and hold.", lambda v: v.warm),
 )
 

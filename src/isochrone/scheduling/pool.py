@@ -31,6 +31,8 @@ class Pool:
         """Counts changes of membership."""
         self.warm = False
         """The step model of every member's class has its first samples."""
+        self.in_doubt = False
+        """No member is well: those that may only be busy stand in."""
         self.marked: set[int] = set()
         """Slots of instances on which something has changed since their rows were derived."""
         self._positions: dict[int, int] = {}
@@ -38,11 +40,13 @@ class Pool:
     def rebuild(self, now: Instant, derive: Derive, samples_warm: int) -> None:
         """Membership or a member's state changed."""
         ready = [instance for instance in self.known if instance.life.placeable and instance.weight > 0]
+        self.in_doubt = not ready
         for second_best in ("last_resort", "fail_open"):
             if not ready:
                 ready = [
                     instance for instance in self.known if getattr(instance.life, second_best) and instance.weight > 0
                 ]
+        self.in_doubt &= bool(ready)
         self.members = ready
         self.slots = [instance.slot for instance in ready]
         self._positions = {slot: position for position, slot in enumerate(self.slots)}
