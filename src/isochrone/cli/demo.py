@@ -142,7 +142,14 @@ def _policies(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ..
 @click.option("--seconds", default=15.0, show_default=True, type=click.FloatRange(1, 3600), help="Measured in a run.")
 @click.option("--warm", "warm_s", default=5.0, show_default=True, type=click.FloatRange(0, 600), help=WARM_HELP)
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100), help="Runs of each policy.")
-@click.option("--policies", default=",".join(POLICIES), show_default=True, callback=_policies, help="Which to compare.")
+@click.option(
+    "--policies",
+    default=",".join(POLICIES),
+    show_default=True,
+    callback=_policies,
+    metavar="NAMES",
+    help="Commas between.",
+)
 @click.option("--seed", default=1, show_default=True, help="Seed of the workload.")
 @click.option("--rate-scale", default=1.0, show_default=True, type=click.FloatRange(0.01, 10), help="Times all rates.")
 @click.option("--json", "as_object", is_flag=True, help="Print one JSON object.")

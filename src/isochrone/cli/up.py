@@ -38,7 +38,8 @@ class Wanted:
     replicas: int
     port: int
     admin_port: int
-    policy: str
+    policy: str | None
+    """None: what the gateway takes by itself, or from a file that `--serve-arg` names."""
     engine_port: int
     engine_args: tuple[str, ...]
     serve_args: tuple[str, ...]
@@ -107,7 +108,9 @@ def programs(wanted: Wanted, ports: Ports) -> list[Program]:
 
 def gateway_program(wanted: Wanted, ports: Ports, engine_urls: Sequence[str]) -> Program:
     """`isochrone serve` in front of the engines."""
-    flags = ["--port", str(ports.gateway), "--admin-port", str(ports.admin), "--policy", wanted.policy]
+    flags = ["--port", str(ports.gateway), "--admin-port", str(ports.admin)]
+    if wanted.policy is not None:
+        flags += ["--policy", wanted.policy]
     for url in engine_urls:
         flags += ["--instance", url]
     url = f"http://127.0.0.1:{ports.gateway}"
@@ -217,7 +220,7 @@ def split(arguments: Sequence[str]) -> tuple[str, ...]:
     "--admin-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="Its admin API; 0: a free one."
 )
 @click.option("--engine-port", type=click.IntRange(0, 65000), default=0, help="The first engine's; 0: free ones.")
-@click.option("--policy", default="equal-cost", show_default=True, help="As in `isochrone serve`.")
+@click.option("--policy", metavar="NAME", help="As in `isochrone serve`.")
 @click.option("--engine-arg", multiple=True, metavar="ARGS", help="More for each engine's command line; repeatable.")
 @click.option("--serve-arg", multiple=True, metavar="ARGS", help="More for `isochrone serve`; repeatable.")
 @click.option("--vllm-bin", help="The vllm command. [default: $ISOCHRONE_VLLM_BIN, PATH, then that of `make vllm`]")
@@ -238,7 +241,7 @@ def command(
     port: int,
     admin_port: int,
     engine_port: int,
-    policy: str,
+    policy: str | None,
     engine_arg: tuple[str, ...],
     serve_arg: tuple[str, ...],
     vllm_bin: str | None,
@@ -249,8 +252,9 @@ def command(
     """Start engines and a gateway together and look after them.
 
     \b
-    isochrone up --engine vllm --model ~/models/qwen3-8b --replicas 2
-    isochrone up --engine emulated --replicas 4 --engine-arg "--profile h100-8b"
+      isochrone up --engine vllm --model ~/models/qwen3-8b --replicas 2
+      isochrone up --engine emulated --replicas 4 --engine-arg "--profile h100-8b"
+      isochrone up --engine emulated --serve-arg "--config isochrone.yaml"
 
     Output of each process goes to a file of its own. A process that ends is started again. Ctrl-C stops the gateway
     first, which lets running requests end, and then the engines; a second Ctrl-C stops all at once.
@@ -260,7 +264,7 @@ def command(
     if engine == "vllm" and model and model[0] in "/.~" and not Path(model).expanduser().is_dir():
         raise click.BadParameter(f"{model}: there is no such folder", param_hint="--model")
     load_policies()
-    if not policies.exists(policy):
+    if policy is not None and not policies.exists(policy):
         raise click.BadParameter(
             f"{policy!r}: no such policy; {nearest(policy, policies.names())}", param_hint="--policy"
         )

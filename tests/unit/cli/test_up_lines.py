@@ -1,5 +1,6 @@
 """What `isochrone up` prints, for people and for programs; and the ports that it hands out."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -75,3 +76,12 @@ def test_a_wrong_policy_or_folder_starts_nothing() -> None:
     missing = CliRunner().invoke(command, ["--engine", "vllm", "--model", "/no/such/model"])
     assert missing.exit_code == 2
     assert "/no/such/model: there is no such folder" in missing.output
+
+
+def test_a_policy_that_is_not_named_is_left_to_the_gateway() -> None:
+    asked = wanted()
+    gateway, *_ = programs(asked, choose_ports(asked))
+    assert gateway.argv[gateway.argv.index("--policy") + 1] == "random"
+    silent = dataclasses.replace(asked, policy=None)
+    gateway, *_ = programs(silent, choose_ports(silent))
+    assert "--policy" not in gateway.argv
