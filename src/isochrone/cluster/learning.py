@@ -28,7 +28,7 @@ RECENTRE_EVERY = 64
 def first_token(world: World, now: Instant, flight: Flight, instance: Instance) -> None:
     """A sample for the class: prefill of what was ahead and of the own prompt. Levels are learnt from gaps only, since
     the first token of a well-cached prompt says more about the step under way than about speed."""
-    if now - instance.last_first_token_sample_at < SAMPLE_GAP_NS or instance.foreign:
+    if now - instance.last_first_token_sample_at < SAMPLE_GAP_NS or instance.foreign or flight.slot_bound:
         return
     instance.last_first_token_sample_at = now
     tokens = flight.tokens_ahead + flight.uncached_tokens

@@ -166,6 +166,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         batch_then=row.batch,
         context_then=ledger.context_tokens,
         busy_then=not row.idle,
+        slot_bound=not row.has_slot,
     )
     flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
     ledger.enter(flight, now)

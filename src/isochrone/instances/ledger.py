@@ -57,6 +57,8 @@ class Flight(msgspec.Struct, gc=False, kw_only=True):
     batch_then: int = 0
     context_then: int = 0
     busy_then: bool = False
+    slot_bound: bool = False
+    """No slot was free: it waited for one, which says nothing about prefill."""
 
     # Start of the running window of decode gaps.
     window_at: Instant = 0
