@@ -133,3 +133,9 @@ async def ask(port: int, request: bytes) -> Answer:
     async with RawClient(port) as client:
         client.send(request)
         return await client.answer(request.split(b" ", 1)[0].decode())
+
+
+def sized(size: int) -> bytes:
+    """A chat body of exactly so many bytes."""
+    body = chat(content="")
+    return body.replace(b'"content": ""', b'"content": "' + b"x" * (size - len(body)) + b'"')
