@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from isochrone.cli.simulate import command
+from isochrone.cli import replay, simulate
 from isochrone.simulator.faults import FAULTS
 from isochrone.simulator.generators import GENERATORS
 
@@ -15,5 +15,6 @@ def test_every_generator_and_fault_is_there() -> None:
 
 
 def test_every_option_that_it_names_exists() -> None:
-    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    parameters = simulate.command.params + replay.command.params
+    known = {option for parameter in parameters for option in parameter.opts} | {"--help"}
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= known
