@@ -2,12 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from isochrone.access import splice
+from isochrone.gateway import answers
+from isochrone.nouns.commands import Abort, Command
+from isochrone.nouns.events import Event, FirstToken, Progress
+from isochrone.nouns.instant import Instant
 from isochrone.nouns.settings import Settings
 from tests.support import byte_engine
 from tests.support.byte_engine import read
@@ -403,6 +407,43 @@ def test_a_stream_is_moved_off_an_instance_that_leaves(drain: bool) -> None:
                 await asyncio.wait_for(first.requests[0].peer_closed.wait(), 5)
                 await served.until_idle()
                 served.assert_nothing_left()
+
+    run(test())
+
+
+@pytest.mark.parametrize("news", [FirstToken, Progress])
+def test_a_stream_that_is_moved_over_its_own_news_misses_nothing(
+    news: type[FirstToken | Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster may answer the very news of a token with an Abort: that token has to be with the client by then."""
+    monkeypatch.setattr(answers, "PROGRESS_TOKENS", 2)
+
+    async def test() -> None:
+        async with (
+            FakeEngine() as one,
+            FakeEngine() as two,
+            serving(one, two, settings=RETRIES, kind="vllm") as served,
+        ):
+            one.script = two.script = engine_script("x")
+            brain = served.gateway.brain
+            handle = brain.cluster.handle
+            told: list[Event] = []
+
+            def handle_and_abort(now: Instant, event: Event) -> Sequence[Command]:
+                commands = list(handle(now, event))
+                if isinstance(event, news) and not told:
+                    told.append(event)
+                    commands.append(Abort(event.attempt, "moved", if_movable=True))
+                return commands
+
+            monkeypatch.setattr(brain.cluster, "handle", handle_and_abort)
+            request = body(CHAT)
+            answer = await ask(served.port, post(json.dumps(request).encode(), CHAT))
+            assert told
+            assert served.gateway.kept.resumed == 1
+            assert read(answer.body) == read(b"".join(events(request, CHAT, "x")))
+            await served.until_idle()
+            served.assert_nothing_left()
 
     run(test())
 

@@ -193,17 +193,19 @@ class EventAnswer(Answer):
         meter = self._meter
         events = meter.feed(body)
         tokens = meter.output_tokens
+        ends = last or meter.gave_out
+        if events and not ends:  # before the news of it: what a stream goes on from is what the client has
+            self.write(events, False)
         if tokens != self.output_tokens:
             self.output_tokens = tokens
-            self._progress(tokens - self._before)
+            if not ends or not self._reported:
+                self._progress(tokens - self._before)
             if self.exchange.attempt != self._attempt:  # the cluster has ended the attempt over this news
                 return
         if meter.gave_out:
             self._broke(events)
         elif last:
             self._end(events)
-        elif events:
-            self.write(events, False)
 
     def _progress(self, tokens: int) -> None:
         """Tell the cluster now and then how far the answer is."""
