@@ -4,10 +4,10 @@
         queue   (most waiting - waiting) / (most - fewest), 1 where all wait alike; as scraped
         kv      KV usage as scraped
 
-precise: prefix is the share of the prompt's blocks that the instance's cache holds. They know it from cache events; here
-it is the gateway's index, which takes what was sent for cached and forgets as much as the instance has room for.
-estimated (default in the other report): the router's own memory of what it sent where, 31,250 blocks of 64 characters an
-instance, and of each prompt no more than the first 256 blocks, some 4,096 tokens. load: no prefix. random: no score.
+precise: prefix is the share of the prompt's blocks that the instance's cache holds. They know it from cache events;
+here it is the gateway's index, which takes what was sent for cached and forgets as much as the instance has room for.
+estimated (default in the other report): the router's own memory of what it sent where, 31,250 blocks of 64 characters
+an instance, and of each prompt no more than the first 256 blocks, some 4,096 tokens. load: no prefix. random: no score.
 """
 
 from collections.abc import Callable

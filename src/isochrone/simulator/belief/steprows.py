@@ -45,11 +45,15 @@ class Group:
 
     def halves(self) -> tuple[Steps, Steps]:
         """Odd and even rows, counted within each phase: prefill and decode rows alternate in part of the file."""
-        columns = np.array(self.rows, dtype=float)
-        odd = columns[:, 6] % 2 == 1
-        weights = np.stack([1 - columns[:, 0], columns[:, 0]], axis=1)
-        whole = Steps(weights, columns[:, 1:3], columns[:, 3], columns[:, 4], columns[:, 5])
+        odd = np.array([row[6] for row in self.rows]) % 2 == 1
+        whole = self.whole()
         return whole.take(odd), whole.take(~odd)
+
+    def whole(self) -> Steps:
+        """All rows."""
+        columns = np.array(self.rows, dtype=float)
+        weights = np.stack([1 - columns[:, 0], columns[:, 0]], axis=1)
+        return Steps(weights, columns[:, 1:3], columns[:, 3], columns[:, 4], columns[:, 5])
 
 
 def read_groups(path: str) -> tuple[dict[Key, Group], int]:

@@ -64,11 +64,16 @@ def write(folder: Path, run: Run, stretch: float) -> None:
         for number in range(len(run)):
             ttft, e2e = float(run.ttft[number]), float(run.e2e[number])
             scale = stretch if number % 2 else 1.0
+            queued = float(run.scheduled[number] - run.at[number])
             line = {
-                "run": "made", "t_ms": float(run.at[number]) * 1e3, "input_tokens": int(run.prompt[number]),
-                "output_tokens": int(run.output[number]), "queue_ms": float(run.scheduled[number] - run.at[number]) * 1e3, "ttft_ms": ttft * scale * 1e3,
+                "run": "made",
+                "t_ms": float(run.at[number]) * 1e3,
+                "input_tokens": int(run.prompt[number]),
+                "output_tokens": int(run.output[number]),
+                "queue_ms": queued * 1e3,
+                "ttft_ms": ttft * scale * 1e3,
                 "e2e_ms": e2e * scale * 1e3,
-            }  # fmt: skip
+            }
             file.write(msgspec.json.encode(line) + b"\n")
 
 
