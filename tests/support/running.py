@@ -96,11 +96,12 @@ async def serving(
     longest: int | None = 8192,
     access: Access | None = None,
     kind: str = "auto",
+    half_close: bool = False,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port in front of these engines, all of them ready."""
     gateway = Gateway(
         Cluster(settings or Settings(policy="round-robin"), Random(7)),
-        GatewaySettings(limits=limits, inject=inject, access=access or Access()),
+        GatewaySettings(limits=limits, inject=inject, access=access or Access(), half_close=half_close),
     )
     for engine in engines:
         join(gateway, engine.id, engine.url, models, longest, kind=kind)

@@ -75,6 +75,7 @@ def client_left(world: World, now: Instant, event: ClientLeft) -> None:
         world.out.append(Abort(flow.flight.attempt, "client left"))
         return
     release(world, flow)
+    world.series.left_queue(flow.pool.model, flow.request.route)
     finish(world, now, flow, "client_left", CLIENT_CLOSED)
 
 

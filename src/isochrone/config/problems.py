@@ -89,11 +89,16 @@ def _explain(item: Any, schema: type[BaseModel]) -> str:
         return f"{dotted(where)}: this key is needed"
     message = EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if not where or isinstance(item["input"], (dict, BaseModel)) or where[-1] in SECRET:
+    if not where or isinstance(item["input"], (dict, BaseModel)) or _may_be_secret(where, item["input"]):
         return f"{dotted(where)}: {message}"
     shown = repr(item["input"])
     shown = shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + "..."
     return f"{dotted(where)} = {shown}: {message}"
+
+
+def _may_be_secret(where: Where, value: object) -> bool:
+    """A key for secrets, or a URL with a password in it."""
+    return where[-1] in SECRET or (isinstance(value, str) and "://" in value and "@" in value)
 
 
 def keys_at(schema: type[BaseModel], where: Where) -> list[str]:

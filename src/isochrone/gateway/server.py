@@ -294,9 +294,10 @@ class ClientConnection(asyncio.Protocol):
     def _answered(self, read_to_its_end: bool) -> None:
         if self.transport is None or self.transport.is_closing():
             return
-        self._phase = Phase.IDLE
+        inbound = self._inbound
+        self._phase = Phase.IDLE if inbound is None else Phase.HEAD if inbound.read is NOTHING_READ else Phase.BODY
         self._since = clock.now()
-        more = self._ready or self._inbound is not None
+        more = self._ready or inbound is not None
         last = self.gateway.draining or (self._ended and not self._held)
         if self.keep and (more or not last):
             return

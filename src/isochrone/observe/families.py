@@ -42,6 +42,7 @@ _BY_MODEL: tuple[tuple[str, str, str, Callable[[ModelSeries], float | Histogram]
 )
 _BY_ROUTE: tuple[tuple[str, str, str, Callable[[RouteSeries], float | Histogram]], ...] = (
     ("isochrone_arrivals_total", "counter", "Well-formed requests.", lambda s: s.arrived),
+    ("isochrone_queue_left_total", "counter", "Held requests whose clients left.", lambda s: s.left),
     ("isochrone_prompt_tokens_total", "counter", "Prompt tokens of requests that are over.", lambda s: s.prompt_tokens),
     ("isochrone_output_tokens_total", "counter", "Output tokens of requests that are over.", lambda s: s.output_tokens),
     (

@@ -68,6 +68,7 @@ class RouteSeries:
         "cached_tokens",
         "e2e",
         "ended",
+        "left",
         "output_tokens",
         "prompt_tokens",
         "refused",
@@ -78,6 +79,7 @@ class RouteSeries:
     def __init__(self) -> None:
         self.arrived = 0
         self.refused: dict[str, int] = {}
+        self.left = 0
         self.ended: dict[tuple[str, int], int] = {}
         self.prompt_tokens = 0
         self.output_tokens = 0
@@ -131,6 +133,11 @@ class Series:
         series = self.by_route.get((model, route)) or self._route(model, route)
         reason = self._reasons.learn(reason)
         series.refused[reason] = series.refused.get(reason, 0) + 1
+
+    def left_queue(self, model: str, route: str) -> None:
+        """The client of a held request has gone."""
+        series = self.by_route.get((model, route)) or self._route(model, route)
+        series.left += 1
 
     def queued(self, model: str, depth: int) -> None:
         """The model's queue has this many requests now."""
