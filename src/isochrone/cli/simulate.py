@@ -112,10 +112,12 @@ def parse_settings(pairs: Sequence[str]) -> Settings:
 def show(found: Sequence[Result], arms: Sequence[str], console: Console) -> None:
     """A table for each point."""
     for (rate_scale, instances), by_arm in results.by_point(found).items():
-        table = Table(title=f"rate x{rate_scale:g}, {instances} instances", title_justify="left")
+        table = Table(
+            title=f"rate x{rate_scale:g}, {instances} instances", title_justify="left", box=None, padding=(0, 1, 0, 0)
+        )
         table.add_column("policy", no_wrap=True)
         for name in SHOWN:
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
         for arm in arms:
             if arm in by_arm:
                 summary = results.summary(by_arm[arm])

@@ -49,7 +49,7 @@ SWEEP_NS = SECOND
 SPREAD_EVERY = 64
 """One decision in so many has the spread of its forecasts worked out."""
 MANY_INSTANCES = 200
-"""From here on streams tell of their progress a quarter as often: it is half of the cost, and there are samples enough."""
+"""From here on streams tell of their progress a quarter as often: it is half the cost, and there are samples enough."""
 OVERTIME_NS = 4 * 3600 * SECOND
 """A run is given up so long after the last call was due: something is stuck."""
 
