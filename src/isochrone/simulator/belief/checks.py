@@ -2,10 +2,10 @@
 
 import time
 
-from isochrone.simulator.belief import llmd, mooncake, step_times, vllm_requests
+from isochrone.simulator.belief import distserve, llmd, mooncake, step_times, vllm_requests
 from isochrone.simulator.belief.finding import Check, Data, Finding, NoData, Verdict
 
-CHECKS: tuple[Check, ...] = (step_times.CHECK, mooncake.CHECK, vllm_requests.CHECK, llmd.CHECK)
+CHECKS: tuple[Check, ...] = (step_times.CHECK, mooncake.CHECK, vllm_requests.CHECK, llmd.CHECK, distserve.CHECK)
 
 
 def run(check: Check, data: Data) -> Finding:
