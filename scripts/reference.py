@@ -5,23 +5,28 @@ page and the code differ.
 """
 
 import ast
+import inspect
 import random
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
 from isochrone.access.keys import KeyRing
 from isochrone.cluster import Cluster
+from isochrone.cluster.view import InstanceView, QueueView
 from isochrone.config.driver import KeyPlan
 from isochrone.config.reference import Setting, limits, settings
 from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TenantEntry, TlsGroup
-from isochrone.gateway import gauges
+from isochrone.gateway import decisions, gauges
 from isochrone.gateway.app import Gateway
 from isochrone.gateway.keywatch import KeyWatch
+from isochrone.nouns.decision import Candidate, Decision, Try
 from isochrone.nouns.settings import Settings
 from isochrone.observe.families import Family, families
 from isochrone.scheduling.parts import PARTS
@@ -29,6 +34,8 @@ from isochrone.scheduling.parts import PARTS
 ROOT = Path(__file__).parent.parent
 BEGIN = "<!-- table: {} -->"
 END = "<!-- end of table -->"
+INSTANTS = {name: name.removesuffix("_at") + "_s" for name in decisions.INSTANTS}
+"""Fields of a record -> how the admin API shows them."""
 
 
 def all_families() -> list[Family]:
@@ -62,9 +69,12 @@ class Fixed:
 
 
 def fixed_limits() -> Iterator[Fixed]:
-    """Every module-level constant whose name ends in `_MAX`, with the sentence that stands below it."""
+    """Every module-level constant whose name ends in `_MAX`, with the sentence that stands below it. Not those of the
+    simulator's checks, which are bars, not limits."""
     source = ROOT / "src"
     for path in sorted(source.rglob("*.py")):
+        if path.parent.name == "belief":
+            continue
         module = ".".join(path.relative_to(source).with_suffix("").parts)
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for statement, following in zip_longest(body, body[1:]):
@@ -122,6 +132,23 @@ def _keys_of(schema: type[BaseModel]) -> str:
     return _keys(list(settings(schema)))
 
 
+def field_docs(struct: type) -> dict[str, str]:
+    """Field -> the docstring that stands below it."""
+    (made,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    assert isinstance(made, ast.ClassDef)
+    docs = {}
+    for statement, following in zip_longest(made.body, made.body[1:]):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            value = following.value if isinstance(following, ast.Expr) else None
+            docs[statement.target.id] = str(value.value) if isinstance(value, ast.Constant) else ""
+    return docs
+
+
+def _fields(struct: type, renamed: Mapping[str, str] = MappingProxyType({})) -> str:
+    rows = [(f"`{renamed.get(name, name)}`", " ".join(doc.split())) for name, doc in field_docs(struct).items()]
+    return table(("Field", "Meaning"), [row for row in rows if row[0] != "``"])
+
+
 def tables() -> dict[str, str]:
     """Every table by name."""
     from scripts import worked_example as example  # here: run as a file, the root is put on the path below
@@ -146,6 +173,11 @@ def tables() -> dict[str, str]:
         "slo": _keys_of(SloEntry),
         "rule": _keys_of(RuleEntry),
         "tenant": _keys_of(TenantEntry),
+        "instance fields": _fields(InstanceView),
+        "queue fields": _fields(QueueView),
+        "decision fields": _fields(Decision, INSTANTS | {"evidence": ""}),
+        "try fields": _fields(Try, INSTANTS),
+        "candidate fields": _fields(Candidate),
         "parts": table(("Part", "What is left out"), [(f"`{name}`", text) for name, text in sorted(PARTS.items())]),
         "metrics": table(
             ("Metric", "Kind", "Labels", "Meaning"),

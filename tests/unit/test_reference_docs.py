@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from isochrone.cluster.view import InstanceView, QueueView
 from isochrone.config import build
 from isochrone.config.driver import RelayLimits
 from isochrone.config.loader import load
 from isochrone.config.reference import limits
 from isochrone.config.schema import LimitsGroup, PricingGroup
 from isochrone.gateway.admin import Admin
+from isochrone.nouns.decision import Candidate, Decision, Try
 from isochrone.nouns.settings import Settings
-from scripts.reference import ROOT, all_families, filled, fixed_limits, pages, tables
+from scripts.reference import ROOT, all_families, field_docs, filled, fixed_limits, pages, tables
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -47,6 +49,15 @@ def test_each_limit_has_unit_and_meaning() -> None:
     constants = list(fixed_limits())
     assert len(constants) > 10
     assert [one.name for one in constants if not one.meaning.endswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    "shown", [InstanceView, QueueView, Decision, Try, Candidate], ids=lambda struct: struct.__name__
+)
+def test_every_field_that_operators_see_is_explained(shown: type) -> None:
+    docs = field_docs(shown)
+    assert list(docs) == list(shown.__struct_fields__)  # type: ignore[attr-defined]
+    assert [name for name, doc in docs.items() if not doc.endswith(".")] == []
 
 
 def test_every_metric_has_a_name_that_follows_the_rules() -> None:

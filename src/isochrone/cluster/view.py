@@ -13,54 +13,79 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """One instance as of now. None: unknown, which is not zero."""
 
     id: str
+    """Its name everywhere; by default `host:port`."""
     url: str
+    """Its endpoint."""
     engine: str
+    """Whose metrics it speaks: `vllm`, `sglang`, `openai`; `auto` before the first scrape."""
     state: str
+    """`joining`, `ready`, `suspect`, `ejected`, `probing`, `draining`."""
     weight: float
+    """Share of work relative to its peers; 0 takes nothing new."""
     role: str
+    """`mixed`: prefill and decode."""
     device_class: str
+    """The class whose step-time model it shares: configured, or found."""
     models: dict[str, int | None]
+    """Model name -> longest context in tokens."""
     incarnation: int
+    """Restarts of the engine that were noticed."""
     slots: int | None
     """max_num_seqs, configured or inferred."""
     in_flight: int
     """Our attempts on it."""
     waiting: int
-    """Of those, before their first token."""
+    """Of `in_flight`, before their first token."""
     decoding: int
+    """Of `in_flight`, past their first token."""
     foreign_running: int
     """Requests on it that are not ours."""
     pending_prefill_s: float
+    """Prefill work sent there and not yet done."""
     pending_prefill_tokens: int
+    """Uncached prompt tokens of the attempts that wait for their first token."""
     owed_output_tokens: int
+    """Output expected of running attempts."""
     context_tokens: int
+    """Tokens that a decode step reads for our attempts."""
     kv_tokens: int
     """KV tokens of our attempts."""
     kv_usage_ratio: float | None
-    """Scrape carried on with our own deltas."""
+    """Share of KV memory in use: the last scrape, carried on with what we sent since."""
     kv_capacity_tokens: int | None
+    """Tokens that its KV memory holds."""
     engine_running: int | None
+    """Running, by its last scrape."""
     engine_waiting: int | None
+    """Waiting, by its last scrape."""
     scrape_age_s: float | None
+    """Since that scrape."""
     missing: tuple[str, ...]
     """Metric names that were looked for and not found."""
     level_factor: float
     """How much slower than its class: 1 as its class."""
     slow: bool
-    """That is believed, and counts against it."""
+    """The level is believed, and counts against it."""
     class_shift_ratio: float
     """Step time of its class over what it was some minutes ago: 1 as ever."""
     failure_ratio: float
     """Share of attempts that failed lately."""
     step_samples: int
+    """Samples behind its class's step-time model."""
     step_s: float
-    """Learnt seconds of a step, of a token, of a KV token read."""
+    """Learnt: what every step takes, in seconds (`a` in docs/concepts/equal-cost.md)."""
     token_s: float
+    """Learnt: more for each token in the step (`b`)."""
     kv_s: float
+    """Learnt: more for each token of KV that is read (`k`)."""
     pair_s: float
+    """Learnt: more for each pair of tokens that attention compares in a prefill (`q`)."""
     dispatched: int
+    """Attempts ever sent there."""
     misses: int
+    """Heartbeats missed in a row."""
     failures: int
+    """Attempts failed in a row."""
     prefix_bytes: int
     """Prompt text that its prefix cache is taken to hold."""
 
@@ -69,12 +94,19 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """One model's queue as of now."""
 
     model: str
+    """Its name."""
     depth: int
+    """Requests held."""
     oldest_s: float
+    """How long the oldest of them has waited."""
     members: int
+    """Instances that take requests for the model."""
     known: int
+    """Instances that serve it, in any state."""
     warm: bool
+    """Enough was learnt to price, hold and shed."""
     in_doubt: bool
+    """No instance is well: those in doubt stand in."""
 
 
 def instances(world: World, now: Instant) -> list[InstanceView]:

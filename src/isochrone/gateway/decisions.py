@@ -8,7 +8,8 @@ import msgspec
 from isochrone.nouns.decision import Candidate, Decision
 from isochrone.nouns.instant import Instant, seconds
 
-_INSTANTS = {"arrived_at", "first_token_at", "ended_at", "dispatched_at"}
+INSTANTS = ("arrived_at", "first_token_at", "ended_at", "dispatched_at")
+"""Fields of records that are instants: shown as seconds from the request's arrival."""
 
 
 def as_json(decision: Decision, candidates: Sequence[Candidate], now: Instant) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _plain(struct: msgspec.Struct, start: Instant) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
-        if name in _INSTANTS:
+        if name in INSTANTS:
             shown[name.removesuffix("_at") + "_s"] = _since(start, value)
         elif name not in ("evidence", "tries"):
             shown[name] = msgspec.to_builtins(value)
