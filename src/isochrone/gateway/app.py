@@ -22,7 +22,7 @@ from isochrone.access.tenants import Tenants
 from isochrone.adapters.engine.abilities import GIVES_TOKEN_IDS
 from isochrone.cluster import Cluster
 from isochrone.config.driver import Access, Link, RelayLimits, Routes
-from isochrone.gateway import fetch, local
+from isochrone.gateway import descriptors, fetch, local
 from isochrone.gateway.brain import Brain
 from isochrone.gateway.doorkeeper import Doorkeeper
 from isochrone.gateway.inbound import Bodies
@@ -37,8 +37,6 @@ from isochrone.nouns.instance import InstanceSpec
 
 log = logging.getLogger("isochrone.gateway")
 
-BACKLOG = 2048
-"""Connections that the kernel keeps for us while the loop is busy."""
 TURNED_AWAY_MAX = 64
 """Connections beyond the limit that are open for the moment it takes to say so; the oldest is cut for the next."""
 DRAIN_POLL_S = 0.02
@@ -145,7 +143,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: ClientConnection(self), host, port, backlog=BACKLOG, reuse_address=True
+                lambda: ClientConnection(self), host, port, backlog=descriptors.backlog(), reuse_address=True
             )
         except OSError as error:
             raise OSError(

@@ -9,8 +9,12 @@ import resource
 
 OPEN_FILES = 65_536
 """Open files asked for at the start, as far as the hard limit allows."""
-RESERVED = 64
-"""Open files set aside for listeners, logs, stores, the admin port and clients that are being turned away."""
+BACKLOG_MAX = 2048
+"""Connections that the kernel keeps for us while the loop is busy; they are all taken in at once."""
+BACKLOG_SHARE = 8
+"""The backlog is at most this part of the open files: what is taken in at once must fit."""
+RESERVED = 128
+"""Open files set aside for listeners, logs, stores, the admin port, and clients that are taken in and turned away."""
 RESERVED_PER_INSTANCE = 2
 """Open files set aside for heartbeats and scrapes of each instance."""
 PER_CLIENT = 2
@@ -30,6 +34,12 @@ def raise_limit() -> int:
         except (ValueError, OSError):  # some systems have a lower limit that they do not tell
             return soft
     return max(soft, wanted)
+
+
+def backlog() -> int:
+    """Connections to let the kernel keep."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return BACKLOG_MAX if soft == resource.RLIM_INFINITY else min(BACKLOG_MAX, max(1, soft // BACKLOG_SHARE))
 
 
 def clients_max(open_files: int, instances: int) -> int:
