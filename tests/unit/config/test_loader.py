@@ -119,7 +119,7 @@ def test_overrides_win_key_by_key(tmp_path: Path) -> None:
         ),
         (
             "instances: [{url: http://u:p@a}]",
-            "line 1: instances[0].url = 'http://u:p@a': no user name or password in a URL; use `credentials`",
+            "line 1: instances[0].url: no user name or password in a URL; use `credentials`",
         ),
         (
             "queue:\n  requests_max: -1",
