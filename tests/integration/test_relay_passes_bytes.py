@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import random
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.support.fake_engine import (
     sse_answer,
 )
 from tests.support.raw_client import RawClient, ask, chat, get, post
-from tests.support.running import run, serving
+from tests.support.running import quick, run, serving
 
 ODD_BODY = (
     b'{ "zeta":{"b":[1,{"c":null}],"a":1e-7} ,"model":"m","top_k":null,"big":9223372036854775809,"one":1.0,'
@@ -228,14 +229,55 @@ def test_compression_is_left_alone():
     run(test())
 
 
-def test_a_compressed_request_is_refused():
+GZIP = "Content-Encoding: gzip"
+
+
+@pytest.mark.parametrize("framing", ["one piece", "chunks of a byte", "two members"])
+def test_a_gzip_request_is_unpacked(framing: str):
+    """A-06: the engine gets the plain body, labelled so; the connection goes on."""
+    packed = gzip.compress(ODD_BODY)
+    if framing == "two members":
+        packed = gzip.compress(ODD_BODY[:50]) + gzip.compress(ODD_BODY[50:])
+    request = post(packed, "/v1/chat/completions", GZIP)
+    if framing == "chunks of a byte":
+        request_head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{GZIP}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        request = request_head.encode() + b"".join(chunk(bytes([byte])) for byte in packed) + END
+
     async def test():
-        async with FakeEngine() as engine, serving(engine) as served:
-            answer = await ask(
-                served.port, post(gzip.compress(chat()), "/v1/chat/completions", "Content-Encoding: gzip")
-            )
-            assert (answer.status, answer.code) == (415, "unsupported_media_type")
+        async with FakeEngine() as engine, serving(engine) as served, RawClient(served.port) as client:
+            for _ in range(2):
+                client.send(request)
+                assert (await client.answer()).status == 200
+            assert [received.body for received in engine.requests] == [ODD_BODY, ODD_BODY]
+            assert "content-encoding" not in engine.requests[0].headers
+            served.assert_nothing_left()
+
+    run(test())
+
+
+BAD_GZIP = {
+    "not gzip": (chat(), GZIP, 400, "invalid_gzip"),
+    "cut": (gzip.compress(chat())[:-9], GZIP, 400, "invalid_gzip"),
+    "a bomb": (gzip.compress(b" " * 2_500_000), GZIP, 413, "gzip_ratio"),
+    "too large": (gzip.compress(random.Random(1).randbytes(3_100_000)), GZIP, 413, "body_too_large"),
+    "many members": (gzip.compress(b"") * 100, GZIP, 400, "invalid_gzip"),
+    "another coding": (chat(), "Content-Encoding: br", 415, "unsupported_media_type"),
+    "two codings": (chat(), "Content-Encoding: gzip, gzip", 415, "unsupported_media_type"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_GZIP)
+def test_a_compressed_request_that_cannot_be_read_is_refused(bad: str):
+    """A-06: early, and without unpacking more than the limit."""
+    body, line, status, code = BAD_GZIP[bad]
+
+    async def test():
+        limits = quick(body_bytes_max=3_000_000, body_s_max=5.0)
+        async with FakeEngine() as engine, serving(engine, limits=limits) as served:
+            answer = await ask(served.port, post(body, "/v1/chat/completions", line))
+            assert (answer.status, answer.code) == (status, code)
             assert engine.seen == 0
+            served.assert_nothing_left()
 
     run(test())
 

@@ -49,7 +49,7 @@ REQUEST_ACTIONS: dict[bytes, Action] = {
     b"x-slo-tpot-ms": Action.TAKE,
     b"x-session-id": Action.NOTE,
     b"content-type": Action.NOTE,
-    b"content-encoding": Action.NOTE,
+    b"content-encoding": Action.TAKE,  # a compressed body is unpacked here
     b"authorization": Action.TAKE,
     b"x-api-key": Action.TAKE,
     # CORS is the edge's business: an engine that hears of an origin would answer with its own idea of who may ask.

@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 
+from isochrone.access.inflate import Inflater
 from isochrone.nouns.errors import ApiError
 
 OVERLOADED_RETRY_S = 5
@@ -30,6 +31,7 @@ class Inbound:
         "error",
         "head",
         "http11",
+        "inflater",
         "keep",
         "lines",
         "method",
@@ -51,6 +53,8 @@ class Inbound:
         self.reply_lines = b""
         """Header lines of every answer to it, wherever that comes from: rate limits, CORS."""
         self.body: list[bytes] = []
+        self.inflater: Inflater | None = None
+        """Unpacks a compressed body as it comes in."""
         self.counted_bytes = 0
         """What `Bodies` has counted for this request."""
         self.whole = False

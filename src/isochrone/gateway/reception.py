@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from isochrone.access import wire
 from isochrone.access.contract import contract_of
 from isochrone.access.cors import Cors
+from isochrone.access.inflate import GZIP, Inflater
 from isochrone.access.inject import with_usage
 from isochrone.access.paths import Paths
 from isochrone.access.scan import BadRequest, scan
@@ -80,8 +81,11 @@ class Reception:
         declared = read.get(b"content-length")
         if declared is not None and len(declared) > 4 and int(declared) > limits.body_bytes_max:
             return wire.body_too_large(limits.body_bytes_max)
-        if read.get(b"content-encoding", b"identity") != b"identity":
-            return wire.unsupported_media("A compressed request body", "it without Content-Encoding")
+        coding = read.get(b"content-encoding", b"identity").lower()
+        if coding in GZIP:
+            inbound.inflater = Inflater(limits.body_bytes_max)
+        elif coding != b"identity":
+            return wire.unsupported_media(f"Content-Encoding {wire.quoted(coding)}", "the body as it is, or as gzip")
         if b"expect" in read:
             return self._check_expecting(inbound)
         if self.door is not None and (declared is None or len(declared) > STRANGER_DIGITS):

@@ -154,6 +154,12 @@ class ClientConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         inbound = self._inbound
         assert inbound is not None
+        if inbound.inflater is not None:
+            unpacked = inbound.inflater.feed(data)
+            if isinstance(unpacked, ApiError):
+                inbound.error = unpacked
+                raise Refused
+            data = unpacked
         inbound.body.append(data)
         inbound.error = self.gateway.reception.take(inbound, len(data))
         if inbound.error is not None:
@@ -165,6 +171,8 @@ class ClientConnection(asyncio.Protocol):
         assert parser is not None
         inbound.keep = parser.should_keep_alive()
         inbound.whole = True
+        if inbound.inflater is not None:
+            inbound.error = inbound.inflater.end()
         self._ready.append(inbound)
         self._inbound = None
         self._read_bytes = 0
