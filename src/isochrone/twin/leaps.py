@@ -39,6 +39,8 @@ class Sequence:
     ended: bool = False
     decodes_since: int = NEVER
     """Engine's step count at which `known` and `emitted` were right; NEVER: it does not decode."""
+    place: int = 0
+    """Counts those that were let in, up to this one: the order in which a step serves its rows."""
     spell: int = 0
     """Counts how often it began and stopped to decode: marks of an earlier spell mean nothing."""
 

@@ -65,8 +65,8 @@ class SkippingEngine:
         """Tokens of a step's budget with which the first waiting row did not fit. With as many or more it will not
         before another row ends."""
         self._marks: list[tuple[int, int, int, Sequence]] = []
-        """(step count, order, spell, row): when to tell of a row."""
-        self._marked = 0
+        """(step count, place, spell, row): when to tell of a row."""
+        self._admitted = 0
         self._plan: Plan | None = None
         self._at: Instant = 0
 
@@ -223,6 +223,8 @@ class SkippingEngine:
             return None
         self.waiting.popleft()
         self.running[row] = None
+        self._admitted += 1
+        row.place = self._admitted
         self.pool.share(shared)
         self.pool.take(fresh)
         row.named = list(shared)
@@ -344,8 +346,7 @@ class SkippingEngine:
         """When to tell of the row next."""
         left = row.request.output_tokens - row.emitted
         soon = min(left, self._report_tokens, max(1, math.ceil(self._report_s / step_s)))
-        self._marked += 1
-        heapq.heappush(self._marks, (self.steps + soon, self._marked, row.spell, row))
+        heapq.heappush(self._marks, (self.steps + soon, row.place, row.spell, row))
 
     def _bring_up_to_date(self, row: Sequence) -> None:
         if row.decodes_since != NEVER:
