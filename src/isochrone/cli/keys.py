@@ -33,6 +33,8 @@ def plan_of(store: str | None, config: str | None) -> KeyPlan:
     """The store that is named directly, or by a configuration file."""
     if store is not None:
         if re.match(r"rediss?://", store):
+            if "@" in store:
+                raise click.UsageError("--store: no password in the URL; it comes from $ISOCHRONE_REDIS_PASSWORD.")
             return KeyPlan(redis=store, redis_password=os.environ.get("ISOCHRONE_REDIS_PASSWORD"))
         return KeyPlan(file=store)
     if config is None:

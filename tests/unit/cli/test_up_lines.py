@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,11 @@ def test_a_policy_that_is_not_named_is_left_to_the_gateway() -> None:
     silent = dataclasses.replace(asked, policy=None)
     gateway, *_ = programs(silent, choose_ports(silent))
     assert "--policy" not in gateway.argv
+
+
+def test_a_port_that_is_taken_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = CliRunner().invoke(command, ["--engine", "emulated", "--port", str(port), "--admin-port", "0"])
+    assert result.exit_code == 1
+    assert f"port {port}: Address already in use" in result.output

@@ -19,3 +19,10 @@ def test_each_is_told_before_the_store_is_opened(flags: tuple[str, ...], said: s
     result = CliRunner().invoke(command, [*flags, "--store", "/no/such/file"])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_a_password_in_the_stores_url_is_refused_and_not_repeated() -> None:
+    result = CliRunner().invoke(command, ["--store", "redis://me:s3cret@127.0.0.1:1/0"])
+    assert result.exit_code == 2
+    assert "ISOCHRONE_REDIS_PASSWORD" in result.output
+    assert "s3cret" not in result.output
