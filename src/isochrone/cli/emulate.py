@@ -196,4 +196,6 @@ def command(
     try:
         uvloop.run(serve_until_signal(characters, Place(host, port, keep_alive, shutdown_timeout), ready))
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}, port {port} and following: {error}") from None
+        raise click.ClickException(
+            f"cannot listen on {host}, port {port} and following: {error.strerror or error}"
+        ) from None

@@ -12,6 +12,7 @@ for asking an instance, `records` for what becomes of requests.
 import asyncio
 import errno
 import logging
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -146,9 +147,7 @@ class Gateway:
                 lambda: ClientConnection(self), host, port, backlog=descriptors.backlog(), reuse_address=True
             )
         except OSError as error:
-            raise OSError(
-                error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {error.strerror}"
-            ) from error
+            raise OSError(error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {plain(error)}") from error
         self.port = int(self._server.sockets[0].getsockname()[1])
         self.sweep.start()
 
@@ -199,3 +198,9 @@ class Gateway:
             if not self.brain.requests and not self.connections:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
+
+
+def plain(error: OSError) -> str:
+    """The reason alone: event loops put the address, which we name ourselves, into it."""
+    known = (error.errno or 0) > 0  # those of name look-ups are below
+    return os.strerror(error.errno or 0) if known else error.strerror or str(error)

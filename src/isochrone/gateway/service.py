@@ -15,7 +15,7 @@ from isochrone.gateway import descriptors, gauges
 from isochrone.gateway.accesslog import AccessLog
 from isochrone.gateway.admin import Admin
 from isochrone.gateway.admin_server import AdminServer
-from isochrone.gateway.app import Gateway, GatewaySettings
+from isochrone.gateway.app import Gateway, GatewaySettings, plain
 from isochrone.gateway.fleet import Fleet
 from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import Metrics
@@ -100,7 +100,7 @@ class Service:
             self.admin_port = await self.admin.start(file.admin.host, file.admin.port)
         except OSError as error:
             raise StartError(
-                f"admin port: cannot listen on {file.admin.host}:{file.admin.port}: {error.strerror or error}"
+                f"admin port: cannot listen on {file.admin.host}:{file.admin.port}: {plain(error)}"
             ) from None
         if self.warm_start is not None:
             self.warm_start.start()
