@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from isochrone.cli import validate_emulator, validate_engine
 from isochrone.config.problems import nearest
 from isochrone.simulator.belief.checks import CHECKS, run
 from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdict
@@ -77,17 +78,26 @@ def chosen(names: Sequence[str], checks: Sequence[Check]) -> list[Check]:
     help="Folder with the public data; read in place.", show_envvar=True,
 )  # fmt: skip
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; repeatable, or with commas.")
+@click.option("--engine", metavar="URL", help="Also check the engine that runs there (vLLM: `isochrone up`), a minute.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def command(traces: Path, only: tuple[str, ...], as_json: bool) -> None:
+def command(traces: Path, only: tuple[str, ...], engine: str | None, as_json: bool) -> None:
     """Check the simulator against measurements that others have published.
 
     Prints what was published beside what comes out here. A check that misses its bar says so; the exit status is 0 all
     the same, for the command has done what it was asked. Data that are absent are named.
+
+    \b
+      isochrone validate --traces traces                           all but a real engine, some four minutes
+      isochrone validate --traces traces --only step-times,mooncake
+      isochrone validate --traces traces --only engine --engine http://127.0.0.1:9001
     """
+    checks = [*CHECKS, validate_emulator.CHECK]
+    if engine is not None:
+        checks.append(validate_engine.check(engine))
     console, findings = Console(), []
     if not console.is_terminal:
         console.width = max(console.width, COLUMNS_MIN)
-    for check in chosen(only, CHECKS):
+    for check in chosen(only, checks):
         finding = run(check, Data(traces))
         findings.append(finding)
         if not as_json:
