@@ -182,6 +182,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     world.flights[flight.attempt] = flow
     world.policy.chosen(ask, request, pool, position, now)
     _record(world, now, flow, position, prices, ttft_s, e2e_s)
+    ask.hits = None  # one number an instance: the record has its own, and a next attempt counts anew
     if request.blocks:
         world.index.insert(instance.slot, request.blocks)
         if pool.queue:
