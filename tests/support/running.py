@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from isochrone.access.aliases import Aliases
 from isochrone.cluster import Cluster
 from isochrone.config.driver import Access, Link, RelayLimits
 from isochrone.gateway.app import Gateway, GatewaySettings
@@ -97,11 +98,14 @@ async def serving(
     access: Access | None = None,
     kind: str = "auto",
     half_close: bool = False,
+    aliases: Aliases | None = None,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port in front of these engines, all of them ready."""
     gateway = Gateway(
         Cluster(settings or Settings(policy="round-robin"), Random(7)),
-        GatewaySettings(limits=limits, inject=inject, access=access or Access(), half_close=half_close),
+        GatewaySettings(
+            limits=limits, inject=inject, access=access or Access(), half_close=half_close, aliases=aliases or Aliases()
+        ),
     )
     for engine in engines:
         join(gateway, engine.id, engine.url, models, longest, kind=kind)

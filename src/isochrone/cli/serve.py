@@ -193,8 +193,9 @@ def ready_line(service: Service) -> str:
     """One line that says where everything is."""
     file = service.configuration.file
     count = len(service.configuration.instances)
+    scheme = "http" if file.listen.tls.cert is None else "https"
     placed = f"{file.policy}" + (f" (shadow {file.shadow})" if file.shadow else "")
     return (
         f"isochrone {__version__}: {placed} over {count} instance{'' if count == 1 else 's'}, "
-        f"serving http://{file.listen.host}:{service.port}, admin http://{file.admin.host}:{service.admin_port}"
+        f"serving {scheme}://{file.listen.host}:{service.port}, admin http://{file.admin.host}:{service.admin_port}"
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from isochrone.access.aliases import Aliases
 from isochrone.access.tenants import Tenant
 from isochrone.config.driver import OTHER_ROUTE, Access, KeyPlan, Link, RelayLimits, Routes, Rule, Tls, TokenPlan
 from isochrone.config.problems import ConfigError, nearest
@@ -46,6 +47,7 @@ class Configuration:
     relay: RelayLimits
     scrape: ScrapePlan
     routes: Routes
+    aliases: Aliases
     paths: tuple[str, ...] = field(default=())
     """Allowed beside the known ones."""
 
@@ -96,6 +98,7 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         relay=relay_limits(file),
         scrape=scrape_plan(file),
         routes=routes(file),
+        aliases=Aliases({name: tuple(target.built() for target in to) for name, to in file.models.aliases.items()}),
         paths=file.paths,
     )
 

@@ -7,8 +7,9 @@ from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from isochrone.access.aliases import Target
 from isochrone.access.paths import checked
 from isochrone.config.driver import RelayLimits
 from isochrone.config.problems import nearest
@@ -113,6 +114,23 @@ class InstanceEntry(Group):
     tls: TlsGroup | None = Field(default=None, description="How to speak TLS to it.")
 
 
+class ListenTlsGroup(Group):
+    """TLS for clients."""
+
+    cert: str | None = Field(default=None, description="PEM file of our certificate; naming one turns TLS on.")
+    key: str | None = Field(default=None, description="PEM file of its key; where not given, it is in `cert` too.")
+    client_ca: str | None = Field(
+        default=None,
+        description="PEM file of the authority that must have signed clients' certificates.",
+    )
+
+    @model_validator(mode="after")
+    def _has_cert(self) -> "ListenTlsGroup":
+        if self.cert is None and (self.key is not None or self.client_ca is not None):
+            raise ValueError("`key` and `client_ca` need a `cert`")
+        return self
+
+
 class ListenGroup(Group):
     """Where clients connect."""
 
@@ -122,6 +140,7 @@ class ListenGroup(Group):
         default="leave",
         description="A client that closes its sending side has left (`leave`), or still gets its answers (`allow`).",
     )
+    tls: ListenTlsGroup = ListenTlsGroup()
 
 
 class AdminGroup(Group):
@@ -284,6 +303,34 @@ class PricingGroup(Group):
     )
 
 
+class TargetEntry(Group):
+    """One model that an alias stands for."""
+
+    model: str = Field(min_length=1, max_length=256, description="Model name.")
+    weight: float = Field(default=1.0, ge=0, le=1000, description="Share of the alias's traffic.")
+
+    def built(self) -> Target:
+        return Target(self.model, self.weight)
+
+
+def targets(value: Any) -> Any:
+    """A lone model name stands for a list of one."""
+    return ({"model": value},) if isinstance(value, str) else value
+
+
+Targets = Annotated[tuple[TargetEntry, ...], BeforeValidator(targets), Field(min_length=1, max_length=64)]
+
+
+class ModelsGroup(Group):
+    """Names of models."""
+
+    aliases: dict[str, Targets] = Field(
+        default={},
+        max_length=1024,
+        description="Alias -> model, or a list of `{model, weight}` over which its traffic is split.",
+    )
+
+
 class SloEntry(Group):
     """A service level objective."""
 
@@ -422,6 +469,7 @@ class File(Group):
     pricing: PricingGroup = PricingGroup()
     slo: SloGroup = SloGroup()
     routes: RoutesGroup = RoutesGroup()
+    models: ModelsGroup = ModelsGroup()
     keys: KeysGroup = KeysGroup()
     jwt: JwtGroup = JwtGroup()
     tenants: dict[Name, TenantEntry] = Field(

@@ -14,9 +14,11 @@ import errno
 import logging
 import os
 import secrets
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from isochrone.access.aliases import Aliases
 from isochrone.access.cors import Cors
 from isochrone.access.paths import Paths
 from isochrone.access.tenants import Tenants
@@ -52,6 +54,7 @@ class GatewaySettings:
     limits: RelayLimits = field(default_factory=RelayLimits)
     paths: Paths = field(default_factory=Paths)
     routes: Routes = field(default_factory=Routes)
+    aliases: Aliases = field(default_factory=Aliases)
     access: Access = field(default_factory=Access)
     inject: bool = True
     """Splice `stream_options.include_usage` into streamed requests and cut out what it adds. `--inject none`: False."""
@@ -91,8 +94,9 @@ class Gateway:
         """The client's own credentials go to the engine, where that has none configured."""
         cors = Cors(access.origins, access.preflight_s) if access.origins else None
         self.reception = Reception(
-            self, settings.paths, settings.routes, settings.limits, settings.inject, settings.resume, self.door, cors
-        )
+            self, settings.paths, settings.routes, settings.limits, settings.inject, settings.resume, self.door, cors,
+            settings.aliases,
+        )  # fmt: skip
         self.sweep = Sweep(self, settings.limits.sweep_s)
         self.draining = False
         self.port = 0
@@ -111,6 +115,11 @@ class Gateway:
         if isinstance(event, Observed) and (pool := self.pools.get(event.instance)) is not None:
             pool.gives_ids = event.snapshot.engine in GIVES_TOKEN_IDS
         self.brain.submit(event)
+
+    def models(self) -> dict[str, int | None]:
+        """What clients may ask for: model or alias -> longest context, None: unknown."""
+        served = self.cluster.models()
+        return dict(sorted((served | self.reception.aliases.lengths(served)).items()))
 
     async def http_get(self, instance: str, path: str, timeout_s: float) -> fetch.Fetched:
         """GET from an instance, with its credentials. Raises TimeoutError or another OSError."""
@@ -139,12 +148,12 @@ class Gateway:
 
     # The listener.
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Listen. Port 0: any free one, which `port` tells. Raises OSError that names the address."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: ClientConnection(self), host, port, backlog=descriptors.backlog(), reuse_address=True
+                lambda: ClientConnection(self), host, port, backlog=descriptors.backlog(), reuse_address=True, ssl=tls
             )
         except OSError as error:
             raise OSError(error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {plain(error)}") from error

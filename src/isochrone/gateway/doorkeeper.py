@@ -92,14 +92,17 @@ class Doorkeeper:
         """Whether the caller may use, and hear of, the model."""
         return not caller.account.tenant.models or self.quotas.tenants.allows(caller.tenant, model)
 
-    def admit(self, caller: Caller, request: Request, inbound: Inbound) -> ApiError | None:
-        """Let the request in as the caller's and set aside what it needs; or the 403, 404 or 429 to answer."""
+    def admit(self, caller: Caller, request: Request, inbound: Inbound, asked: str) -> ApiError | None:
+        """Let the request in as the caller's and set aside what it needs; or the 403, 404 or 429 to answer.
+
+        `asked`: the model that the client named; who may use an alias may use what stands behind it.
+        """
         account = caller.account
         tenant = account.tenant
         request.tenant, request.key, request.priority = tenant.name, caller.key, tenant.priority
         if tenant.route is not None and request.route == DEFAULT_ROUTE:
             request.route = tenant.route
-        error = self._check_model(caller, request.model) if account.tenant.models else None
+        error = self._check_model(caller, request.model, asked) if account.tenant.models else None
         if error is not None:
             return error
         prompt_tokens = output_tokens = 0
@@ -122,10 +125,10 @@ class Doorkeeper:
     def _account(self, tenant: str) -> Account:
         return self.quotas.accounts.get(tenant) or self.quotas.account(tenant, clock.now())
 
-    def _check_model(self, caller: Caller, model: str) -> ApiError | None:
+    def _check_model(self, caller: Caller, model: str, asked: str) -> ApiError | None:
         """An error names the asked model and those that the tenant may use, never another's."""
-        if model and not self.sees(caller, model):
-            return model_not_allowed(model)
+        if asked and not self.sees(caller, asked):
+            return model_not_allowed(asked)
         served = self._cluster.models()
         if model in served:
             return None

@@ -45,7 +45,7 @@ def answer(gateway: "Gateway", client: "ClientConnection", inbound: "Inbound", s
     elif path in (b"/health", b"/ready"):
         _state(gateway, client, inbound)
     elif path == MODELS:
-        cards = [card(name, length) for name, length in gateway.cluster.models().items() if sees(name)]
+        cards = [card(name, length) for name, length in gateway.models().items() if sees(name)]
         client.answer(inbound, 200, JSON, msgspec.json.encode({"object": "list", "data": cards}))
     else:
         _one_model(gateway, client, inbound, path, sees)
@@ -65,7 +65,7 @@ def _one_model(
 ) -> None:  # fmt: skip
     """Model names may hold slashes, escaped or not."""
     name = unquote_to_bytes(path[len(MODELS) + 1 :]).decode(errors="replace")
-    models = {name: length for name, length in gateway.cluster.models().items() if sees(name)}
+    models = {name: length for name, length in gateway.models().items() if sees(name)}
     if name in models:
         client.answer(inbound, 200, JSON, msgspec.json.encode(card(name, models[name])))
     else:

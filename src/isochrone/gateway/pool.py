@@ -1,7 +1,6 @@
 """Connections to one instance: idle ones to lend, new ones while there is room."""
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +12,7 @@ from isochrone.gateway import clock
 from isochrone.gateway.descriptors import is_ours
 from isochrone.gateway.headers import id_line
 from isochrone.gateway.names import Names
+from isochrone.gateway.tls import towards_instance
 from isochrone.gateway.upstream import Upstream
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.instant import Instant
@@ -54,7 +54,7 @@ class Pool:
         self.host = address.hostname
         self.port = address.port or (443 if address.scheme == "https" else 80)
         self.names = Names(self.host, self.port, limits.resolve_s, link.allow)
-        self.tls = context(link.tls or Tls()) if address.scheme == "https" else None
+        self.tls = towards_instance(link.tls or Tls()) if address.scheme == "https" else None
         self.base = address.path.rstrip("/").encode()
         """Path prefix of the URL, before every request's own path."""
         self.host_line = b" HTTP/1.1\r\nhost: " + address.netloc.rpartition("@")[2].encode("idna") + b"\r\n"
@@ -167,14 +167,3 @@ class Pool:
 
 def _same(protocol: P) -> P:
     return protocol
-
-
-def context(tls: Tls) -> ssl.SSLContext:
-    """TLS towards an instance, as configured."""
-    made = ssl.create_default_context(cafile=tls.ca)
-    if not tls.verify:
-        made.check_hostname = False
-        made.verify_mode = ssl.CERT_NONE
-    if tls.client_cert is not None:
-        made.load_cert_chain(tls.client_cert, tls.client_key)
-    return made

@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from isochrone.access import wire
+from isochrone.access.aliases import Aliases, draw_of, renamed
 from isochrone.access.contract import contract_of
 from isochrone.access.cors import Cors
 from isochrone.access.inflate import GZIP, Inflater
 from isochrone.access.inject import with_usage
-from isochrone.access.paths import Paths
-from isochrone.access.scan import BadRequest, scan
+from isochrone.access.paths import Paths, Route
+from isochrone.access.scan import BadRequest, Scan, scan
 from isochrone.access.tenants import ANONYMOUS
 from isochrone.config.driver import DEFAULT_ROUTE, RelayLimits, Routes
 from isochrone.gateway import local
@@ -53,6 +54,7 @@ class Reception:
         resume: bool,
         door: Doorkeeper | None = None,
         cors: Cors | None = None,
+        aliases: Aliases | None = None,
     ) -> None:
         self.gateway = gateway
         self.paths = paths
@@ -62,6 +64,7 @@ class Reception:
         self.resume = resume and inject
         self.door = door
         self.cors = cors
+        self.aliases = aliases or Aliases()
         self.refusals: dict[str, int] = {}
         """Requests refused before the cluster heard of them, by error code."""
         self._chance = random.Random()
@@ -140,6 +143,9 @@ class Reception:
         read = inbound.read
         try:
             scanned = scan(route, body, read.get(b"content-type", b""))
+            asked = scanned.model
+            if asked in self.aliases:
+                body, scanned = self._behind_alias(route, inbound, body, scanned)
             slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
         except BadRequest as refusal:
             self._refuse(client, inbound, refusal.error, route.anthropic, route.template, caller)
@@ -166,7 +172,7 @@ class Reception:
             slo=slo,
         )
         if door is not None and caller is not None:
-            error = door.admit(caller, request, inbound)
+            error = door.admit(caller, request, inbound, asked)
             if error is not None:
                 self._refuse(client, inbound, error, route.anthropic, route.template, caller)
                 return
@@ -175,6 +181,17 @@ class Reception:
         brain = self.gateway.brain
         brain.requests[request.id] = exchange
         brain.submit(Arrived(request))
+
+    def _behind_alias(self, route: Route, inbound: Inbound, body: bytes, scanned: Scan) -> tuple[bytes, Scan]:
+        """The body with a model that the alias stands for, read again; as it was where none of them is served."""
+        session = _session(inbound.read) or scanned.session
+        draw = draw_of(session) if session else self._chance.random()
+        model = self.aliases.choose(scanned.model, draw, self.gateway.cluster.models())
+        if model is None or model == scanned.model:
+            return body, scanned
+        media = inbound.read.get(b"content-type", b"")
+        body = renamed(body, scanned.model, model, media[:10].lower() == b"multipart/")
+        return body, scan(route, body, media)
 
     def _serve_here(self, client: "ClientConnection", inbound: Inbound, otherwise: ApiError) -> None:
         """Answer what needs no instance: preflights, and our own paths; all else with the error."""

@@ -310,7 +310,7 @@ class ClientConnection(asyncio.Protocol):
         if self.keep and (more or not last):
             return
         self._forget_requests()
-        if read_to_its_end:
+        if read_to_its_end or not self.transport.can_write_eof():  # TLS cannot
             self.transport.close()
         else:
             # Closing with unread bytes makes the kernel send a reset, which may overtake the answer.

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from isochrone.gateway.app import Gateway, GatewaySettings, plain
 from isochrone.gateway.fleet import Fleet
 from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import Metrics
+from isochrone.gateway.tls import towards_clients
 from isochrone.gateway.warmstart import WarmStart
 from isochrone.gateway.watch import Watch
 from isochrone.observe.families import Family, families
@@ -47,6 +49,7 @@ class Service:
                 limits=relay,
                 paths=Paths(configuration.paths),
                 routes=configuration.routes,
+                aliases=configuration.aliases,
                 access=configuration.access,
                 inject=file.inject == "usage",
                 resume=file.resume,
@@ -66,6 +69,8 @@ class Service:
         self.keys = self._key_watch()
         self.admin = AdminServer(Admin(self.fleet, configuration, self.metrics, self.gateway.door, self.keys).app())
         self.tokens: TokenVerifier | None = None
+        self.tls: ssl.SSLContext | None = None
+        """Of the listener for clients, once it listens."""
         self.port = 0
         self.admin_port = 0
 
@@ -92,7 +97,11 @@ class Service:
             except OSError as error:  # ssl.SSLError too
                 raise StartError(f"instance {spec.id}: tls: {error}") from None
         try:
-            await self.gateway.start(file.listen.host, file.listen.port)
+            self.tls = self._listen_tls()
+        except OSError as error:  # ssl.SSLError too
+            raise StartError(f"listen.tls: {error.strerror or error}") from None
+        try:
+            await self.gateway.start(file.listen.host, file.listen.port, self.tls)
             self.port = self.gateway.port
         except OSError as error:
             raise StartError(error.strerror or str(error)) from None
@@ -119,6 +128,11 @@ class Service:
         if self.warm_start is not None and self.port:
             await self.warm_start.close()
         await self.admin.close()
+
+    def _listen_tls(self) -> ssl.SSLContext | None:
+        """TLS for clients, where a certificate is configured."""
+        tls = self.configuration.file.listen.tls
+        return None if tls.cert is None else towards_clients(tls.cert, tls.key, tls.client_ca)
 
     def _key_watch(self) -> KeyWatch | None:
         """What keeps keys and usage; None where everybody may do everything."""
