@@ -1,0 +1,39 @@
+"""A workload over real sockets to an emulated engine, beside the simulator."""
+
+import dataclasses
+
+import numpy as np
+import uvloop
+
+from isochrone.cli.live import measure
+from isochrone.emulator.instance import Character
+from isochrone.emulator.server import Emulator, Place
+from isochrone.nouns.settings import Settings
+from isochrone.simulator.belief.alone import Served
+from isochrone.simulator.belief.realtime import simulated
+from isochrone.simulator.fleet import Fleet, Member
+from isochrone.simulator.run import Plan
+from isochrone.simulator.workload import Call, Workload
+from isochrone.twin.profiles import PROFILES
+from isochrone.twin.steptime import StepTime
+
+PROFILE = dataclasses.replace(PROFILES["h100-8b"], step=StepTime(0.02, 0.01, 5e-5, 0.0, 0.0, 0.0))
+"""20 ms a step, 60 ms for a prompt of 1,000 tokens: far more than a socket takes."""
+
+
+def test_an_emulated_engine_takes_as_long_as_the_simulator_says() -> None:
+    shared = tuple(range(50))
+    calls = [Call(k * 80_000_000, 1000, 12, ids=shared if k % 2 else ()) for k in range(8)]
+    workload = Workload("eight", calls)
+
+    async def measured() -> Served:
+        async with Emulator([Character(PROFILE, "tiny", 1.0, mean_output=None)], Place(port=0)) as emulator:
+            return await measure(emulator.urls[0], workload, "tiny", lag_s_max=1.0)
+
+    theirs = uvloop.run(measured())
+    ours = simulated(Plan(Settings(policy="round-robin"), Fleet((Member("one", PROFILE),))), workload)
+    assert ours.ttft_s[1] > 0.05, "nothing is shared with the first prompt"
+    assert ours.ttft_s[3] < ours.ttft_s[2], "the third odd one finds the shared blocks"
+    # Medians: a busy machine delays single calls, never all of them alike.
+    assert abs(np.median(theirs.ttft_s / ours.ttft_s) - 1) < 0.25
+    assert abs(np.median(theirs.e2e_s / ours.e2e_s) - 1) < 0.15
