@@ -13,6 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 """numpy's threads spin at the start and have nothing to do here. Before numpy is imported, so before any command."""
 
 COMMANDS = {
+    "check": "isochrone.cli.check",
     "demo": "isochrone.cli.demo",
     "emulate": "isochrone.cli.emulate",
     "keys": "isochrone.cli.keys",
@@ -26,6 +27,7 @@ COMMANDS = {
 """Name -> module that holds a click command called `command`."""
 
 SUMMARIES = {
+    "check": "Say what is wrong with a configuration file, or what it amounts to.",
     "demo": "Compare scheduling policies on emulated engines, over real HTTP.",
     "emulate": "Run engines that are not there: OpenAI API, vLLM's metrics, measured step times.",
     "keys": "Make, list and revoke API keys.",

@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from isochrone import __version__
 from isochrone.cli.plugins import load_policies
 from isochrone.config.build import Configuration
 from isochrone.config.loader import load
-from isochrone.config.problems import ConfigError, nearest
+from isochrone.config.problems import ConfigError
+from isochrone.gateway.reload import Source, reload_when_told
 from isochrone.gateway.service import Service, StartError
 from isochrone.scheduling import policies
 from isochrone.scheduling.parts import PARTS
@@ -84,13 +86,16 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
         configuration = load(Path(config) if config else None, overrides(flags))
     except ConfigError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    for key in ("policy", "shadow"):
-        name = getattr(configuration.settings, key)
-        if name is not None and not policies.exists(name):
-            raise click.UsageError(f"{key} = {name!r}: no such policy; {nearest(name, policies.names())}")
     if not configuration.instances and not config:
         raise click.UsageError("Give at least one --instance URL, or a --config FILE.")
     return configuration
+
+
+def read_again(config: str | None, flags: Mapping[str, Any]) -> Configuration:
+    """The file as it is now, with the flags of the start. Raises ConfigError."""
+    if config is None:
+        raise ConfigError(["the gateway was started without a configuration file"])
+    return load(Path(config), overrides(flags))
 
 
 PLACED = (
@@ -150,13 +155,13 @@ def command(config: str | None, log_level: str, **flags: Any) -> None:
     if flags["sheddable"] and (configuration.settings.slo is None or configuration.settings.slo.ttft_s is None):
         raise click.UsageError("--sheddable needs --slo-ttft: it says when a request is refused.")
     try:
-        uvloop.run(serve(configuration))
+        uvloop.run(serve(configuration, Path(config) if config else None, partial(read_again, config, flags)))
     except StartError as error:
         raise click.ClickException(str(error)) from None
 
 
-async def serve(configuration: Configuration) -> None:
-    """Run until SIGTERM or SIGINT, then drain; a second signal cuts what still runs."""
+async def serve(configuration: Configuration, file: Path | None = None, source: Source | None = None) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal cuts what still runs. SIGHUP reads the file anew."""
     stopping = asyncio.Event()
     cutting = asyncio.Event()
 
@@ -166,7 +171,7 @@ async def serve(configuration: Configuration) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
-    service = Service(configuration)
+    service = Service(configuration, source)
     try:
         await service.start()
     except StartError:
@@ -175,7 +180,10 @@ async def serve(configuration: Configuration) -> None:
     click.echo(ready_line(service), err=configuration.file.access_log == "-")
     gc.collect()
     gc.freeze()  # what was made at the start stays: no collection need look at it again
+    reloads = follow(service, file) if file is not None else None
     await stopping.wait()
+    if reloads is not None:
+        reloads.cancel()
     open_requests = len(service.gateway.brain.requests)
     click.echo(
         f"Draining {open_requests} open requests (at most {configuration.settings.drain_s_max:g} s) ...", err=True
@@ -187,6 +195,14 @@ async def serve(configuration: Configuration) -> None:
         await service.gateway.close()
     cut.cancel()
     await stop
+
+
+def follow(service: Service, file: Path) -> "asyncio.Task[None]":
+    """Read the file anew at SIGHUP, and when it changes where that is asked for."""
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    every_s = service.configuration.file.watch_file_s
+    return asyncio.get_running_loop().create_task(reload_when_told(service.reload, told, file, every_s))
 
 
 def ready_line(service: Service) -> str:

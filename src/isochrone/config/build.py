@@ -13,6 +13,7 @@ from isochrone.config.schema import File, InstanceEntry, SloEntry
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling import policies
 
 SECRET_BYTES_MAX = 64 * 1024
 """A longer credentials file is not read."""
@@ -81,6 +82,9 @@ def build(file: File, environment: Mapping[str, str]) -> Configuration:
         problems.append("heartbeat.eject_misses: must not be less than heartbeat.suspect_misses")
     if settings.kv_hard_ratio < settings.kv_soft_ratio:
         problems.append("pricing.kv_hard_ratio: must not be less than pricing.kv_soft_ratio")
+    for key, name in (("policy", file.policy), ("shadow", file.shadow)):
+        if name is not None and not policies.exists(name):
+            problems.append(f"{key} = {name!r}: no such policy; {nearest(name, policies.names())}")
     classes = possible_classes(file)
     unknown = [name for name in file.slo.routes if name not in classes]
     problems += [f"slo.routes.{name}: no such route class; {nearest(name, classes)}" for name in unknown]

@@ -477,6 +477,9 @@ class File(Group):
         description="By name; `default` is for all that are not named, `anonymous` for callers without a key.",
     )
     cors: CorsGroup = CorsGroup()
+    watch_file_s: float | None = entry(
+        None, "s", "How often this file is looked at for changes; null: only when told (SIGHUP, admin API).", gt=0
+    )
     access_log: str = Field(default="off", description="`off`, `-` for standard output, or a file's path.")
     warm_start: str | None = Field(default=None, description="File that keeps what was learnt over restarts.")
 

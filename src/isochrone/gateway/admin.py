@@ -5,6 +5,7 @@ both, and keeps web pages out).
 """
 
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from isochrone.adapters.keystore import StoreError
 from isochrone.cluster.cluster import Cluster
 from isochrone.config.build import Configuration, instance_spec, link
 from isochrone.config.driver import Link
-from isochrone.config.problems import nearest
+from isochrone.config.problems import ConfigError, nearest
 from isochrone.config.reference import settings, values
 from isochrone.config.schema import Group, InstanceEntry
 from isochrone.gateway import clock
@@ -30,6 +31,7 @@ from isochrone.gateway.decisions import as_json, brief
 from isochrone.gateway.doorkeeper import Doorkeeper
 from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import CONTENT_TYPE, Metrics
+from isochrone.gateway.reload import Reloaded
 from isochrone.gateway.usage import UsageQuery, standing
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.settings import Settings
@@ -86,17 +88,19 @@ class Admin:
         metrics: Metrics,
         door: Doorkeeper | None = None,
         keys: KeyWatch | None = None,
+        reload: Callable[[], Awaitable[Reloaded]] | None = None,
     ) -> None:
         self._fleet = fleet
         self._cluster = fleet.cluster
-        self._configuration = configuration
+        self.configuration = configuration
         self._metrics = metrics
         self._door = door
         self._keys = keys
+        self._reload = reload
 
     def app(self) -> Starlette:
         """The web application."""
-        loopback, key = is_loopback(self._configuration.file.admin.host), self._configuration.admin_key
+        loopback, key = is_loopback(self.configuration.file.admin.host), self.configuration.admin_key
         return Starlette(
             routes=[
                 Route(path, guarded(endpoint, loopback, None if path in OPEN else key), methods=[method])
@@ -125,6 +129,7 @@ class Admin:
             ("GET", "/admin/decisions", self.decisions),
             ("GET", "/admin/decisions/{request_id:path}", self.decision),
             ("GET", "/admin/settings", self.settings),
+            ("POST", "/admin/reload", self.reload),
             ("GET", "/admin/tenants", self.tenants),
             ("GET", "/admin/usage", self.usage),
         ]
@@ -154,7 +159,7 @@ class Admin:
     async def add_instance(self, request: Request) -> Response:
         """Add an instance; the body is an entry of the configuration's `instances`."""
         entry = await body_of(request, InstanceEntry)
-        allow = self._configuration.file.admin.allow
+        allow = self.configuration.file.admin.allow
         await check_target(urlsplit(entry.url).hostname or "", allow)
         if entry.credentials is not None or entry.tls is not None:
             raise AdminError(
@@ -244,7 +249,7 @@ class Admin:
 
     async def settings(self, request: Request) -> Response:
         """Every setting with its unit, default and value."""
-        now = values(self._configuration.file)
+        now = values(self.configuration.file)
         core = self._cluster.settings
         now.update(policy=core.policy, shadow=core.shadow, hold=core.hold)
         return json(
@@ -262,6 +267,16 @@ class Admin:
                 ]
             }
         )
+
+    async def reload(self, request: Request) -> Response:
+        """Read the configuration file anew and take it up, or say what is wrong with it and change nothing."""
+        if self._reload is None:
+            raise AdminError(409, "no_file", "The gateway was started without a configuration file.")
+        try:
+            done = await self._reload()
+        except ConfigError as error:
+            raise AdminError(400, "bad_configuration", "; ".join(error.problems)) from None
+        return json(done)
 
     async def tenants(self, request: Request) -> Response:
         """What each tenant that has asked anything may use, and has left."""

@@ -92,11 +92,7 @@ class Gateway:
         """Begins the ids that engines are sent; the attempt's number ends them."""
         self.passes_credentials = not access.keys
         """The client's own credentials go to the engine, where that has none configured."""
-        cors = Cors(access.origins, access.preflight_s) if access.origins else None
-        self.reception = Reception(
-            self, settings.paths, settings.routes, settings.limits, settings.inject, settings.resume, self.door, cors,
-            settings.aliases,
-        )  # fmt: skip
+        self.reception = self._new_reception(settings)
         self.sweep = Sweep(self, settings.limits.sweep_s)
         self.draining = False
         self.port = 0
@@ -145,6 +141,30 @@ class Gateway:
         if pool is not None:
             self.submit(Withdrawn(instance, drain))
             pool.close()
+
+    def configure(self, settings: GatewaySettings) -> None:
+        """New rules for requests that begin from now on. Whether there is a door at all stays as it was."""
+        limits, access = settings.limits, settings.access
+        self.limits = limits
+        self.half_close = settings.half_close
+        self.bodies.bytes_max = limits.bodies_bytes_max
+        self.kept.bytes_max, self.kept.stream_bytes_max = limits.resume_bytes_max, limits.resume_stream_bytes_max
+        self.sweep.interval_s = limits.sweep_s
+        for pool in self.pools.values():
+            pool.limits = limits
+        if self.door is not None:
+            self.door.configure(Tenants(access.tenants), access.anonymous)
+        refusals = self.reception.refusals
+        self.reception = self._new_reception(settings)
+        self.reception.refusals = refusals
+
+    def _new_reception(self, settings: GatewaySettings) -> Reception:
+        access = settings.access
+        cors = Cors(access.origins, access.preflight_s) if access.origins else None
+        return Reception(
+            self, settings.paths, settings.routes, settings.limits, settings.inject, settings.resume, self.door, cors,
+            settings.aliases,
+        )  # fmt: skip
 
     # The listener.
 

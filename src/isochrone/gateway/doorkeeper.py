@@ -70,6 +70,11 @@ class Doorkeeper:
         self._anonymous = anonymous or not keys_on
         self._cluster = cluster
 
+    def configure(self, tenants: Tenants, anonymous: bool) -> None:
+        """Other limits, also for accounts that are open."""
+        self.quotas.configure(tenants, clock.now())
+        self._anonymous = anonymous or not self.keys_on
+
     def identify(self, read: Mapping[bytes, bytes]) -> Caller | ApiError:
         """Who shows these headers. A credential that is shown must be right, even where none is needed."""
         token = credential_in(read) if self.keys_on else None

@@ -1,5 +1,6 @@
 """The whole gateway as one thing that starts and stops: data path, asking loops, admin port, logs, warm start."""
 
+import asyncio
 import logging
 import random
 import ssl
@@ -11,7 +12,7 @@ from isochrone.access.paths import Paths
 from isochrone.adapters.keystore import StoreError
 from isochrone.cluster import Cluster
 from isochrone.config.build import Configuration
-from isochrone.config.driver import RelayLimits
+from isochrone.config.problems import ConfigError
 from isochrone.gateway import descriptors, gauges
 from isochrone.gateway.accesslog import AccessLog
 from isochrone.gateway.admin import Admin
@@ -20,6 +21,7 @@ from isochrone.gateway.app import Gateway, GatewaySettings, plain
 from isochrone.gateway.fleet import Fleet
 from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import Metrics
+from isochrone.gateway.reload import Reloaded, Source, apply, check
 from isochrone.gateway.tls import towards_clients
 from isochrone.gateway.warmstart import WarmStart
 from isochrone.gateway.watch import Watch
@@ -36,26 +38,16 @@ class StartError(Exception):
 
 
 class Service:
-    """Made from a configuration; `start`, then `stop` (which drains)."""
+    """Made from a configuration; `start`, `reload` now and then, `stop` (which drains)."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, source: Source | None = None) -> None:
+        """`source`: where a reload finds the configuration anew; None: it cannot be reloaded."""
         file = configuration.file
         self.configuration = configuration
-        relay = _within_open_files(configuration.relay, len(configuration.instances))
+        self._source = source
+        self._reloading = asyncio.Lock()
         self.cluster = Cluster(configuration.settings, random.Random(file.seed))
-        self.gateway = Gateway(
-            self.cluster,
-            GatewaySettings(
-                limits=relay,
-                paths=Paths(configuration.paths),
-                routes=configuration.routes,
-                aliases=configuration.aliases,
-                access=configuration.access,
-                inject=file.inject == "usage",
-                resume=file.resume,
-                half_close=file.listen.half_close == "allow",
-            ),
-        )
+        self.gateway = Gateway(self.cluster, self.gateway_settings(configuration))
         self.watch = Watch(self.gateway, configuration.scrape, random.Random(file.seed + 1))
         self.fleet = Fleet(self.gateway, self.watch)
         self.access_log = AccessLog(file.access_log, file.limits.log_lines_max) if file.access_log != "off" else None
@@ -67,7 +59,8 @@ class Service:
         self.metrics.add(lambda: gauges.asking_counters(self.watch.instances.items()))
         self.metrics.add(self._process)
         self.keys = self._key_watch()
-        self.admin = AdminServer(Admin(self.fleet, configuration, self.metrics, self.gateway.door, self.keys).app())
+        self.admin_api = Admin(self.fleet, configuration, self.metrics, self.gateway.door, self.keys, self.reload)
+        self.admin = AdminServer(self.admin_api.app())
         self.tokens: TokenVerifier | None = None
         self.tls: ssl.SSLContext | None = None
         """Of the listener for clients, once it listens."""
@@ -129,6 +122,34 @@ class Service:
             await self.warm_start.close()
         await self.admin.close()
 
+    async def reload(self) -> Reloaded:
+        """Read the configuration anew and take it up. Raises ConfigError, and then nothing has changed."""
+        if self._source is None:
+            raise ConfigError(["there is no configuration file to read again"])
+        async with self._reloading:
+            new = await asyncio.to_thread(self._source)
+            await asyncio.to_thread(check, new)
+            return apply(self, new)
+
+    def gateway_settings(self, configuration: Configuration) -> GatewaySettings:
+        """What the data path is told, with no more clients than there can be open files for."""
+        file, limits = configuration.file, configuration.relay
+        open_files = descriptors.raise_limit()
+        most = descriptors.clients_max(open_files, len(configuration.instances))
+        log.info("%d open files: at most %d clients at once", open_files, min(most, limits.connections_max))
+        if most < limits.connections_max:
+            limits = replace(limits, connections_max=most)
+        return GatewaySettings(
+            limits=limits,
+            paths=Paths(configuration.paths),
+            routes=configuration.routes,
+            aliases=configuration.aliases,
+            access=configuration.access,
+            inject=file.inject == "usage",
+            resume=file.resume,
+            half_close=file.listen.half_close == "allow",
+        )
+
     def _listen_tls(self) -> ssl.SSLContext | None:
         """TLS for clients, where a certificate is configured."""
         tls = self.configuration.file.listen.tls
@@ -165,14 +186,3 @@ class Service:
         return gauges.build_info(settings.policy, settings.shadow) + gauges.process_gauges(
             self.gateway, self.access_log
         )
-
-
-def _within_open_files(limits: RelayLimits, instances: int) -> RelayLimits:
-    """No more clients than there can be open files for: one too many is told so, rather than met by a failing call."""
-    open_files = descriptors.raise_limit()
-    most = descriptors.clients_max(open_files, instances)
-    log.info("%d open files: at most %d clients at once", open_files, min(most, limits.connections_max))
-    if most >= limits.connections_max:
-        return limits
-    log.warning("connections_max = %d is lowered to %d; `ulimit -n` allows no more", limits.connections_max, most)
-    return replace(limits, connections_max=most)

@@ -17,6 +17,7 @@ log = logging.getLogger("isochrone.watch")
 class Watched:
     """What is kept of one instance."""
 
+    spec: InstanceSpec
     heart: Heart
     scraper: Scraper
     tasks: tuple["asyncio.Task[None]", ...]
@@ -45,7 +46,7 @@ class Watch:
         )
         for task in tasks:
             task.add_done_callback(_report)
-        self.instances[spec.id] = Watched(heart, scraper, tasks)
+        self.instances[spec.id] = Watched(spec, heart, scraper, tasks)
 
     def remove(self, instance: str) -> None:
         """Ask it no more."""
@@ -53,6 +54,12 @@ class Watch:
         if watched is not None:
             for task in watched.tasks:
                 task.cancel()
+
+    def configure(self, plan: ScrapePlan) -> None:
+        """Other intervals: all are asked anew."""
+        self._plan = plan
+        for watched in list(self.instances.values()):
+            self.add(watched.spec)
 
     async def close(self) -> None:
         """Ask nobody any more, and wait until the last question is given up."""

@@ -15,7 +15,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[Result, list[C
     """Run the command up to the point where the gateway would start."""
     started: list[Configuration] = []
 
-    async def start(configuration: Configuration) -> None:
+    async def start(configuration: Configuration, *_: object) -> None:
         started.append(configuration)
 
     monkeypatch.setattr(serve, "serve", start)
