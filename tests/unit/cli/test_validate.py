@@ -15,6 +15,7 @@ from isochrone.cli.validate import command
 from isochrone.loadgen.calls import Result
 from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.checks import CHECKS
+from isochrone.simulator.belief.finding import compared
 from isochrone.simulator.belief.stepfit import fit
 from isochrone.simulator.workload import Call, Workload
 
@@ -33,6 +34,13 @@ def test_absent_data_are_named_and_no_check_is_left_out(tmp_path: Path) -> None:
     assert set(checks) == {check.name for check in CHECKS}
     assert {check["verdict"] for check in checks.values()} == {"no data"}
     assert all(str(tmp_path) in check["headline"] for check in checks.values())
+
+
+def test_a_finding_is_plain_data() -> None:
+    row = compared("numpy's", np.float64(2.0), np.float64(3.0), "s")
+    assert json.loads(msgspec.json.encode(row)) == {
+        "what": "numpy's", "published": 2.0, "ours": 3.0, "unit": "s", "error": 0.5, "verdict": "shown", "many": 1,
+    }  # fmt: skip
 
 
 def test_absent_data_are_named_in_the_table_too(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ class Row:
 
 
 def compared(what: str, published: float, ours: float, unit: str, verdict: Verdict = Verdict.SHOWN) -> Row:
-    """A row whose error is ours / published - 1."""
+    """A row whose error is ours / published - 1. Numbers of numpy become plain ones, for JSON."""
+    published, ours = float(published), float(ours)
     return Row(what, published, ours, unit, ours / published - 1 if published else None, verdict)
 
 
