@@ -22,7 +22,7 @@ from isochrone.cluster import Cluster
 from isochrone.cluster.view import InstanceView, QueueView
 from isochrone.config.driver import KeyPlan
 from isochrone.config.reference import Setting, limits, settings
-from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TenantEntry, TlsGroup
+from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TargetEntry, TenantEntry, TlsGroup
 from isochrone.gateway import decisions, gauges
 from isochrone.gateway.app import Gateway
 from isochrone.gateway.keywatch import KeyWatch
@@ -170,6 +170,7 @@ def tables() -> dict[str, str]:
         "settings": _keys([setting for setting in settings() if not setting.unit]),
         "instance": _keys_of(InstanceEntry),
         "tls": _keys_of(TlsGroup),
+        "target": _keys_of(TargetEntry),
         "slo": _keys_of(SloEntry),
         "rule": _keys_of(RuleEntry),
         "tenant": _keys_of(TenantEntry),

@@ -226,8 +226,8 @@ def test_f07_when_all_are_gone_it_says_so_and_recovers_with_new_ones() -> None:
                 assert b'"error"' in await client.reader.readuntil(END)
             for engine in old:
                 await until_state(service, engine.id, "ejected")
-            # A heartbeat that timed out on a busy machine reads as "slow", and slow ones are asked while there is nobody
-            # else; the next heartbeat is refused and settles it.
+            # A heartbeat that timed out on a busy machine reads as "slow", and slow ones are asked while there is
+            # nobody else; the next heartbeat is refused and settles it.
             while (await ask(service.port, post(chat()))).status != 503:
                 await asyncio.sleep(0.01)
             for _ in range(20):
