@@ -37,9 +37,11 @@ from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.lengths import OutputLengths
 
-SLOTS_PER_WAITING = 16
-"""One request for so many slots, and one more, may wait inside a full engine: it takes the place of one that ends in
-the very next step, where one sent from here would come a step late (1 % of tokens/s at saturation)."""
+SLOTS_PER_WAITING = 8
+WAITING_MIN = 2
+"""One request for so many slots, and two more, may wait inside a full engine: they take the places of those that end in
+the very next step, where requests sent from here would come some steps late: 1 % of tokens/s at saturation with steps
+of 50 ms, several with the 10 ms of a small model on a busy host."""
 VECTOR_FROM = 64
 """Instances from which numpy beats a loop."""
 IMPOSED_PLAIN = 0.07
@@ -204,7 +206,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
     gap_s = step_s + token_s * waiting + kv_s * ledger.waiting_tokens
     if running:
         gap_s *= instance.stretch.factor
-    below_slots = slots is None or running < slots + 1 + slots // SLOTS_PER_WAITING
+    below_slots = slots is None or running < slots + WAITING_MIN + slots // SLOTS_PER_WAITING
     imposed_waiting = 1.0 + waiting
     return Row(
         instance.spec.id,
