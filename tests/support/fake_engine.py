@@ -129,6 +129,8 @@ class FakeEngine:
         """Inference requests, in the order in which they were whole; not /health, /v1/models, /metrics."""
         self.seen = 0
         """All requests."""
+        self.gone = False
+        """Reset every connection as soon as it is made: a process that is gone, without giving its port to others."""
         self.connects = 0
         self.open: set[_Connection] = set()
         self.port = port
@@ -227,6 +229,8 @@ class _Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit
         self.engine.open.add(self)
         self.engine.connects += 1
+        if self.engine.gone:
+            reset(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -16,7 +16,8 @@ from isochrone.access import wire
 from isochrone.access.fields import BadRequest
 from isochrone.access.members import TooComplex, members
 
-_model = re.compile(rb'"model"\s*:\s*("[^"\\]*")').search
+_KEY = b'"model"'
+_value = re.compile(rb'\s*:\s*("[^"\\]*")').match
 _form_model = rb'(;\s*name="?model"?\s*\r\n(?:[^\r\n]+\r\n)*\r\n)%b(?=\r\n--)'
 
 
@@ -71,8 +72,8 @@ def renamed(body: bytes, old: str, new: str, form: bool = False) -> bytes:
     if form:
         return _renamed_form(body, old.encode(), new.encode())
     value = msgspec.json.encode(new)
-    found = _model(body)
-    if found is not None and body.count(b'"model"') == 1 and b"\\u" not in body:  # so it is the one at the top
+    found = _value(body, body.find(_KEY) + len(_KEY))
+    if found is not None and body.count(_KEY) == 1 and b"\\u" not in body:  # so it is the one at the top
         return body[: found.start(1)] + value + body[found.end(1) :]
     try:
         member = next(member for member in members(body) if member.key == "model")

@@ -95,12 +95,13 @@ def observed(world: World, now: Instant, event: Observed) -> None:
 
 
 def probed(world: World, now: Instant, event: Probed) -> None:
-    """One heartbeat."""
+    """One heartbeat. Tokens that flow excuse one that comes late (the engine is busy), never one that was refused."""
     instance = world.table.by_id.get(event.instance)
     if instance is None:
         return
     beat = world.settings.heartbeat_interval_s * SECOND
-    alive = instance.last_token_at is not None and now - instance.last_token_at <= beat
+    late = event.verdict is Verdict.TIMEOUT
+    alive = late and instance.last_token_at is not None and now - instance.last_token_at <= beat
     changed = instance.life.probed(
         event.verdict is Verdict.OK, world.settings, alive, refused=event.verdict is Verdict.REFUSED
     )
