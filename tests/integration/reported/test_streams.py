@@ -13,12 +13,12 @@ ALIVE_S = 0.03
 
 
 def silent(*parts: bytes) -> object:
-    """An engine that says nothing for three intervals before each part."""
+    """An engine that says nothing for some intervals before each part."""
 
     async def script(wire: Wire) -> None:
         wire.send(SSE_HEAD)
         for part in parts:
-            await asyncio.sleep(3.5 * ALIVE_S)
+            await asyncio.sleep(6.5 * ALIVE_S)
             wire.send(chunk(part))
         wire.send(END)
 
