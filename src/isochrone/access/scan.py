@@ -54,7 +54,8 @@ def scan(route: Route, body: bytes, content_type: bytes = b"") -> Scan:
     try:
         fields, rest = fields_of.read(body)
     except BadRequest:
-        if content_type and b"json" not in content_type.lower():
+        looks_like_json = body.lstrip()[:1] == b"{"  # `curl -d` calls it a form
+        if content_type and b"json" not in content_type.lower() and not looks_like_json:
             media = f"A body of content type {wire.quoted(content_type)}"
             raise BadRequest(wire.unsupported_media(media, "application/json")) from None
         raise

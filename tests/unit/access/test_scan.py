@@ -421,3 +421,10 @@ def test_other_content_types() -> None:
 def test_every_json_kind_is_read_alike() -> None:
     for kind in (Kind.CHAT, Kind.COMPLETIONS, Kind.RESPONSES, Kind.MESSAGES):
         assert scan(Route("/x", kind), b'{"model":"m","stream":true}').stream
+
+
+def test_json_that_curl_calls_a_form_is_told_where_it_breaks():
+    with pytest.raises(BadRequest) as refused:
+        scan(CHAT, b'{"model":"m","messages":[}', b"application/x-www-form-urlencoded")
+    assert refused.value.error.status == 400
+    assert "byte" in refused.value.error.message
