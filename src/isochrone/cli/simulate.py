@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from isochrone.cli.emulate import parse_slow
-from isochrone.cli.plugins import load_policies
+from isochrone.cli.plugins import load_policies, sources
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
 from isochrone.scheduling.parts import PARTS
@@ -23,6 +23,7 @@ from isochrone.simulator.fleet import fleet
 from isochrone.simulator.generators import PREFIX
 from isochrone.simulator.requests import TOLD, Objective
 from isochrone.simulator.run import Plan
+from isochrone.simulator.saved import SavedRuns
 from isochrone.simulator.sweep import Arm, Job, Result, load, run_all
 from isochrone.simulator.workload import BadWorkload
 from isochrone.twin.profiles import PROFILES
@@ -171,6 +172,8 @@ def numbers(text: str, param: str) -> list[float]:
 @click.option("--tpot-s", default=0.1, show_default=True, help="Objective: mean gap between tokens.")
 @click.option("--faults", type=click.Path(exists=True, dir_okay=False), help="A list of faults in YAML.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes; all cores by default.")
+@click.option("--resume", type=click.Path(dir_okay=False),
+              help="Keep each finished run in this file, and take from it what is there already.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--output", type=click.Path(dir_okay=False), help="Write the JSON here.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write a report with plots here.")
@@ -196,6 +199,7 @@ def command(
     tpot_s: float,
     faults: str | None,
     workers: int | None,
+    resume: str | None,
     as_json: bool,
     output: str | None,
     html: str | None,
@@ -229,7 +233,7 @@ def command(
                 workload, arms, plan, seeds, numbers(rate_scale, "--rate-scale"), time_scale, warm_s, html
             )
         load(jobs[0].workload, jobs[0].seed, jobs[0].plan.fleet, jobs[0].rate_scale, time_scale)  # complain at once
-        found = with_progress(jobs, workers or os.cpu_count() or 1)
+        found = with_progress(jobs, workers or os.cpu_count() or 1, saved_runs(resume))
     except BadWorkload as error:
         raise click.ClickException(str(error)) from None
     names = [arm.name for arm in arms]
@@ -269,16 +273,30 @@ def make_jobs(
     return jobs
 
 
-def with_progress(jobs: Sequence[Job], workers: int) -> list[Result]:
-    """Run them all; the bar goes to stderr."""
+def saved_runs(path: str | None) -> SavedRuns | None:
+    """The file of --resume."""
+    try:
+        return SavedRuns(path, sources()) if path else None
+    except OSError as error:
+        raise click.ClickException(f"--resume {path}: {error.strerror}") from None
+
+
+def with_progress(jobs: Sequence[Job], workers: int, saved: SavedRuns | None) -> list[Result]:
+    """Run those whose results are not there yet; the bar goes to stderr."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     )  # fmt: skip
-    found = []
+    known = [saved.find(job) for job in jobs] if saved else [None] * len(jobs)
+    found = [result for result in known if result is not None]
+    open_jobs = [job for job, result in zip(jobs, known, strict=True) if result is None]
+    if saved:
+        click.echo(f"{len(found)} of {len(jobs)} runs are there already", err=True)
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("simulating", total=len(jobs))
-        for result in run_all(jobs, workers, load_policies):
+        task = bar.add_task("simulating", total=len(open_jobs))
+        for job, result in run_all(open_jobs, workers, load_policies):
             found.append(result)
+            if saved:
+                saved.add(job, result)
             bar.update(task, advance=1, description=f"{result.arm}, seed {result.seed}")
     return found
 

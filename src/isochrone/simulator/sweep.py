@@ -128,16 +128,19 @@ def run_job(job: Job) -> Result:
     return result
 
 
-def run_all(jobs: Sequence[Job], workers: int, prepare: Callable[[], None] = lambda: None) -> Iterator[Result]:
+def run_all(
+    jobs: Sequence[Job], workers: int, prepare: Callable[[], None] = lambda: None
+) -> Iterator[tuple[Job, Result]]:
     """Results as they come. One worker: in this process. `prepare` is called first in each other process."""
-    if workers <= 1 or len(jobs) == 1:
-        yield from map(run_job, jobs)
+    if workers <= 1 or len(jobs) <= 1:
+        yield from ((job, run_job(job)) for job in jobs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context, initializer=prepare) as pool:
         try:
-            for future in as_completed([pool.submit(run_job, job) for job in jobs]):
-                yield future.result()
+            asked = {pool.submit(run_job, job): job for job in jobs}
+            for future in as_completed(asked):
+                yield asked[future], future.result()
         except BaseException:
             pool.shutdown(cancel_futures=True, wait=False)
             raise

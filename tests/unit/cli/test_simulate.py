@@ -87,3 +87,17 @@ def test_replay_shows_a_seed_again() -> None:
     assert first.output == second.output
     assert "Arrived" in first.output
     assert "all invariants hold" in first.output
+
+
+def test_a_comparison_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.jsonl"
+    words = ["simulate", "-w", "generate:poisson,rate=5,seconds=3", "--instances", "2", "--resume", str(runs), "--json"]
+    first = call(*words, "-p", "equal-cost", "--workers", "1")
+    assert "0 of 1 runs are there already" in first.stderr
+    both = call(*words, "-p", "equal-cost,round-robin", "--seeds", "2", "--workers", "1")
+    assert "1 of 4 runs are there already" in both.stderr
+    assert len(runs.read_text().splitlines()) == 4
+    again = call(*words, "-p", "equal-cost,round-robin", "--seeds", "2", "--workers", "1")
+    assert "4 of 4 runs are there already" in again.stderr
+    assert again.stdout == both.stdout
+    assert call(*words[:-2], "/nowhere/runs.jsonl").exit_code == 1
