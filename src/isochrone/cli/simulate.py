@@ -20,6 +20,7 @@ from isochrone.scheduling.parts import PARTS
 from isochrone.simulator import report, results
 from isochrone.simulator.faults import check_instances, read_faults
 from isochrone.simulator.fleet import fleet
+from isochrone.simulator.gateways import GATEWAYS_MAX
 from isochrone.simulator.generators import PREFIX
 from isochrone.simulator.requests import TOLD, Objective
 from isochrone.simulator.run import Plan
@@ -171,6 +172,9 @@ def numbers(text: str, param: str) -> list[float]:
 @click.option("--ttft-factor", default=2.0, show_default=True, help="... plus so many unloaded prefill times.")
 @click.option("--tpot-s", default=0.1, show_default=True, help="Objective: mean gap between tokens.")
 @click.option("--faults", type=click.Path(exists=True, dir_okay=False), help="A list of faults in YAML.")
+@click.option("--gateways", default=1, show_default=True, type=click.IntRange(1, GATEWAYS_MAX),
+              help="Clusters that share the instances and know of each other only by scrapes.")  # fmt: skip
+@click.option("--sticky", is_flag=True, help="A session's requests all come to one gateway; else each to any.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes; all cores by default.")
 @click.option("--resume", type=click.Path(dir_okay=False),
               help="Keep each finished run in this file, and take from it what is there already.")  # fmt: skip
@@ -198,6 +202,8 @@ def command(
     ttft_factor: float,
     tpot_s: float,
     faults: str | None,
+    gateways: int,
+    sticky: bool,
     workers: int | None,
     resume: str | None,
     as_json: bool,
@@ -228,7 +234,8 @@ def command(
             members = fleet(parse_profiles(profile, int(count)), parse_slow(slow, int(count)), own_set)
             wrong = tuple(read_faults(faults)) if faults else ()
             check_instances(wrong, [member.id for member in members.members])
-            plan = Plan(settings, members, objective, told, wrong, samples=200 if html else 0)
+            plan = Plan(settings, members, objective, told, wrong, samples=200 if html else 0, gateways=gateways,
+                        sticky=sticky)  # fmt: skip
             jobs += make_jobs(
                 workload, arms, plan, seeds, numbers(rate_scale, "--rate-scale"), time_scale, warm_s, html
             )
@@ -245,6 +252,8 @@ def command(
         "time_scale": time_scale,
         "profiles": list(profile),
         "slow": list(slow),
+        "gateways": gateways,
+        "sticky": sticky,
         "settings": list(changes),
     }
     finish(found, names, about, as_json, output, html)

@@ -35,6 +35,8 @@ MEANINGS = {
     "retried_ratio": "calls that took more than one attempt",
     "forecast_e2e_spread": "median over decisions: slowest minus fastest forecast of the candidates, seconds",
     "forecast_e2e_ratio": "real time over forecast, sums over served calls",
+    "forecast_e2e_error": "real time less forecast regardless of sign, over real time: sums over served calls",
+    "forecast_ttft_error_p50_s": "the same from dispatch to first token, median in seconds",
     "virtual_s": "length of the run in virtual time",
 }
 """Name -> what it is."""
@@ -89,6 +91,8 @@ def figures(run: Run, columns: Columns, objective: Objective) -> Figures:
         "retried_ratio": _mean(c.tries > 1),
         "forecast_e2e_spread": _quantile(np.array(tally.spreads), 0.5),
         "forecast_e2e_ratio": tally.real_s / tally.forecast_s if tally.forecast_s else None,
+        "forecast_e2e_error": tally.e2e_error_s / tally.real_s if tally.real_s else None,
+        "forecast_ttft_error_p50_s": _quantile(np.frombuffer(tally.ttft_errors_s), 0.5),
         "virtual_s": run.virtual_s,
     }
 

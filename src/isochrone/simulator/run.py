@@ -34,6 +34,7 @@ from isochrone.nouns.request import Usage
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import Fleet, Member
+from isochrone.simulator.gateways import Door, Gateways
 from isochrone.simulator.host import REPORT_TOKENS, UP, Host, Sent
 from isochrone.simulator.mishaps import Mishaps
 from isochrone.simulator.requests import Objective, Requests
@@ -69,6 +70,10 @@ class Plan:
     """The relay can continue a stream elsewhere."""
     samples: int = 0
     """Points of the timelines of load and memory; 0: none are kept."""
+    gateways: int = 1
+    """Clusters in front of the same instances."""
+    sticky: bool = False
+    """A session's requests all come to one gateway."""
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ class Simulation:
         self.calls = workload.calls
         self.block_tokens = workload.block_tokens
         self.now: Instant = START
-        self.cluster = Cluster(plan.settings, random.Random(f"ties {seed}"))
+        self.cluster = self._door(seed)
         self.tally = Tally(len(self.calls))
         self.hosts: dict[str, Host] = {}
         self.sent: dict[int, Sent] = {}
@@ -112,7 +117,18 @@ class Simulation:
         self._mishaps = Mishaps(self)
         self._report_tokens = REPORT_TOKENS * (4 if len(plan.fleet.members) >= MANY_INSTANCES else 1)
         self.timeline: Timeline | None = None
+        self._beat_s = plan.settings.heartbeat_interval_s / plan.gateways
+        self._scrape_s = plan.settings.scrape_interval_s / plan.gateways
+        """Gateways take turns."""
         self._longest = max((one.prompt_tokens + one.output_tokens for one in self.calls), default=1)
+
+    def _door(self, seed: int) -> Door:
+        plan = self.plan
+        if plan.gateways == 1:
+            return Cluster(plan.settings, random.Random(f"ties {seed}"))
+        ties = [random.Random(f"ties {seed} of gateway {number}") for number in range(plan.gateways)]
+        doors = [Cluster(plan.settings, chance) for chance in ties]
+        return Gateways(doors, random.Random(f"gateways {seed}"), plan.sticky)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -162,8 +178,18 @@ class Simulation:
             sum(host.engine.prefix_hit_tokens for host in hosts),
             sum(host.engine.prefix_query_tokens for host in hosts),
             self.timeline,
-            [] if self._report_tokens == REPORT_TOKENS else [f"progress is told every {self._report_tokens} tokens"],
+            self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        """What sets the run apart from an everyday one."""
+        notes = []
+        if self._report_tokens != REPORT_TOKENS:
+            notes.append(f"progress is told every {self._report_tokens} tokens")
+        if self.plan.gateways > 1:
+            how = "a session keeps to one" if self.plan.sticky else "each request to any of them"
+            notes.append(f"{self.plan.gateways} gateways, {how}; they know of each other only by their scrapes")
+        return notes
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -212,6 +238,10 @@ class Simulation:
     def feed(self, event: Event) -> None:
         for command in self.cluster.handle(self.now, event):
             self.obey(command)
+
+    def door_of(self, attempt: int) -> Door:
+        """The cluster that has sent the attempt."""
+        return self.cluster.door_of(attempt) if isinstance(self.cluster, Gateways) else self.cluster
 
     def obey(self, command: object) -> None:
         """Carry out one command. Refuse and Fail need nothing: the record that comes with them tells it all."""
@@ -288,9 +318,8 @@ class Simulation:
         self.feed(ModelsSeen(host.id, (host.card(),)))
         self.feed(Probed(host.id, Verdict.OK))
         self._scrape(host)
-        settings = self.settings
-        self.at(self.now + self._within(settings.heartbeat_interval_s), self._beat, host)
-        self.at(self.now + self._within(settings.scrape_interval_s), self._scrape_again, host)
+        self.at(self.now + self._within(self._beat_s), self._beat, host)
+        self.at(self.now + self._within(self._scrape_s), self._scrape_again, host)
 
     def host(self, number: int, member: Member) -> Host:
         """An instance that is about to join; it takes contexts as long as the workload needs."""
@@ -304,13 +333,13 @@ class Simulation:
         assert isinstance(what, Host)
         if not self._gone(what):
             self.feed(Probed(what.id, what.verdict))
-            self.at(self.now + nanoseconds(self.settings.heartbeat_interval_s), self._beat, what)
+            self.at(self.now + nanoseconds(self._beat_s), self._beat, what)
 
     def _scrape_again(self, what: object) -> None:
         assert isinstance(what, Host)
         if not self._gone(what):
             self._scrape(what)
-            self.at(self.now + nanoseconds(self.settings.scrape_interval_s), self._scrape_again, what)
+            self.at(self.now + nanoseconds(self._scrape_s), self._scrape_again, what)
 
     def _scrape(self, host: Host) -> None:
         if host.verdict is Verdict.OK:

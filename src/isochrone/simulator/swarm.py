@@ -6,7 +6,7 @@ lines.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isochrone.nouns.commands import Abort, Dispatch, Fail, Record, Refuse
 from isochrone.nouns.events import Arrived, Ended, Event
@@ -55,7 +55,9 @@ def draw(seed: int) -> tuple[Plan, Workload]:
     plan = Plan(
         settings, Fleet(members), told=chance.choice(TOLD), faults=faults, resumable=chance.random() < 0.7
     )  # fmt: skip
-    return plan, Workload(f"swarm {seed}", _calls(chance), BLOCK)
+    calls = _calls(chance)
+    plan = replace(plan, gateways=chance.choice([1, 1, 1, 2, 4]), sticky=chance.random() < 0.5)
+    return plan, Workload(f"swarm {seed}", calls, BLOCK)
 
 
 def _calls(chance: random.Random) -> list[Call]:
@@ -140,7 +142,7 @@ class Watched(Simulation):
     def _check_dispatch(self, command: Dispatch) -> None:
         _check(command.request not in self._answered, f"{command.request} was dispatched after its end")
         _check(command.attempt not in self._open, f"attempt {command.attempt} was given twice")
-        states = {view.id: view.state for view in self.cluster.instances()}
+        states = {view.id: view.state for view in self.door_of(command.attempt).instances()}
         state = states.pop(command.instance)
         if state == State.EJECTED.value:  # fail open: only where there is nobody else
             _check(not TAKES & set(states.values()) - {State.PROBING.value}, f"sent to an ejected one of {states}")

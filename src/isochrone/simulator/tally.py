@@ -28,6 +28,9 @@ class Tally:
         self.forecast_s = 0.0
         self.real_s = 0.0
         """Sums over served calls, dispatch to end: their ratio is the forecast's bias."""
+        self.ttft_errors_s = array("d")
+        self.e2e_error_s = 0.0
+        """Real time from dispatch less its forecast, regardless of sign: to the first token each, to the end summed."""
         self.spreads: list[float] = []
         """Slowest minus fastest forecast over the candidates, of one decision in some."""
 
@@ -45,5 +48,12 @@ class Tally:
         self.served[call] = done
         self.outcomes[decision.outcome if done or not decision.reason else decision.reason] += 1
         if done and len(decision.tries) == 1 and decision.forecast_e2e_s is not None:
+            dispatched_at = decision.tries[0].dispatched_at
+            real_s = (now - dispatched_at) / 1e9
             self.forecast_s += decision.forecast_e2e_s
-            self.real_s += (now - decision.tries[0].dispatched_at) / 1e9
+            self.real_s += real_s
+            self.e2e_error_s += abs(real_s - decision.forecast_e2e_s)
+            if decision.forecast_ttft_s is not None and decision.first_token_at is not None:
+                self.ttft_errors_s.append(
+                    abs((decision.first_token_at - dispatched_at) / 1e9 - decision.forecast_ttft_s)
+                )
