@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from isochrone.cluster import attempts, membership, requests, view
+from isochrone.cluster import adoption, attempts, membership, requests, view
 from isochrone.cluster.placement import TICK_NS, pump
 from isochrone.cluster.resume import move_due, next_move
 from isochrone.cluster.warm_start import learned, restore
@@ -30,6 +30,7 @@ def _woke(world: World, now: Instant, event: events.Woke) -> None:
 
 HANDLERS: dict[type, Callable[..., None]] = {
     events.Arrived: requests.arrived,
+    events.Adopted: adoption.adopted,
     events.ClientLeft: requests.client_left,
     events.Accepted: attempts.accepted,
     events.FirstToken: attempts.first_token,

@@ -21,10 +21,26 @@ CLIENT_CLOSED = 499
 def arrived(world: World, now: Instant, event: Arrived) -> None:
     """Estimate the request's size, find its pool, place it; or refuse it early and clearly."""
     request = event.request
-    pool = _pool_for(world, request)
+    pool = pool_for(world, request)
     model = pool.model if pool is not None else request.model
     world.series.arrived(model, request.route)
     prompt_tokens = max(1, world.prompt_tokens.estimate(model, request.size))
+    decision = record_of(world, now, request, model, prompt_tokens)
+    if pool is None:
+        _turn_away(world, now, request, decision, _unknown(world, request))
+        return
+    flow = flow_of(world, request, decision, pool, event.relay, event.epoch)
+    if not pool.members:
+        refuse(world, now, flow, errors.no_instance(model, RETRY_AFTER_S))
+    elif too_long(request.size, prompt_tokens, pool.longest):
+        assert pool.longest is not None
+        refuse(world, now, flow, errors.context_length(prompt_tokens, pool.longest))
+    elif not place(world, now, flow):
+        refuse(world, now, flow, errors.queue_full(world.settings.queue_requests_max, RETRY_AFTER_S))
+
+
+def record_of(world: World, now: Instant, request: Request, model: str, prompt_tokens: int) -> Decision:
+    """The record of a request that has just come, kept for explanations."""
     decision = Decision(
         request=request.id,
         model=model,
@@ -40,30 +56,24 @@ def arrived(world: World, now: Instant, event: Arrived) -> None:
         tries=[],
     )
     world.remember(decision)
-    if pool is None:
-        _turn_away(world, now, request, decision, _unknown(world, request))
-        return
+    return decision
+
+
+def flow_of(world: World, request: Request, decision: Decision, pool: ModelPool, relay: int, epoch: int) -> Flow:
+    """The request as it goes through the cluster, from here to its end."""
     output = 0.0
     if request.generates:
-        output = world.expected.mean(model, request.route, request.max_tokens) * request.choices
+        output = world.expected.mean(pool.model, request.route, request.max_tokens) * request.choices
         decision.output_tokens_estimate = output
     slo = slo_of(request, world.settings)
-    ask = Ask(prompt_tokens=prompt_tokens, output_tokens=output)
+    ask = Ask(prompt_tokens=decision.prompt_tokens_estimate, output_tokens=output)
     if slo is not None:
         _set_objective(world, ask, slo)
-    flow = Flow(
-        request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=event.relay, epoch=event.epoch
-    )  # fmt: skip
+    flow = Flow(request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=relay, epoch=epoch)
     if pool.fairness is not None or request.tenant != pool.tenant:
         sharing.arrived(world, flow)
     world.flows[request.id] = flow
-    if not pool.members:
-        refuse(world, now, flow, errors.no_instance(model, RETRY_AFTER_S))
-    elif too_long(request.size, prompt_tokens, pool.longest):
-        assert pool.longest is not None
-        refuse(world, now, flow, errors.context_length(prompt_tokens, pool.longest))
-    elif not place(world, now, flow):
-        refuse(world, now, flow, errors.queue_full(world.settings.queue_requests_max, RETRY_AFTER_S))
+    return flow
 
 
 def client_left(world: World, now: Instant, event: ClientLeft) -> None:
@@ -88,7 +98,7 @@ def _set_objective(world: World, ask: Ask, slo: Slo) -> None:
 
 def estimate(world: World, request: Request) -> tuple[int, int]:
     """Prompt tokens, and output tokens at most: as many as the client allows, else as many as such answers have."""
-    pool = _pool_for(world, request)
+    pool = pool_for(world, request)
     model = pool.model if pool is not None else request.model
     prompt_tokens = max(1, world.prompt_tokens.estimate(model, request.size))
     if not request.generates:
@@ -98,7 +108,8 @@ def estimate(world: World, request: Request) -> tuple[int, int]:
     return prompt_tokens, round(world.lengths.mean(model, request.route) * request.choices)
 
 
-def _pool_for(world: World, request: Request) -> ModelPool | None:
+def pool_for(world: World, request: Request) -> ModelPool | None:
+    """Where the request may go; None: no instance is known to serve its model."""
     if request.model:
         pool = world.pools.get(request.model)
         return pool if pool is not None and pool.known else None

@@ -51,6 +51,28 @@ class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
     epoch: int = 0
 
 
+class Adopted(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
+    """A relay has this attempt under way since before this cluster began: the process that decides was started anew.
+
+    What comes of it is told as of any other attempt.
+    """
+
+    request: Request
+    attempt: int
+    """As the former cluster numbered it."""
+    instance: str
+    ordinal: int
+    relay: int
+    epoch: int
+    arrived_at: Instant
+    dispatched_at: Instant
+    first_token_at: Instant | None = None
+    output_tokens: int = 0
+    """Of this attempt, so far."""
+    said_tokens: int | None = None
+    """Not None: it continues an answer of which the client has so many tokens from attempts before it."""
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A response head below 400 came: the engine took the attempt. Not needed where the end follows at once."""
 
@@ -167,6 +189,6 @@ class Woke(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 Event = (
-    Arrived | Accepted | FirstToken | Progress | Stalled | Ended | ClientLeft | Observed | ModelsSeen | Probed | Found
-    | Withdrawn | Weighed | Configured | Woke
+    Arrived | Adopted | Accepted | FirstToken | Progress | Stalled | Ended | ClientLeft | Observed | ModelsSeen | Probed
+    | Found | Withdrawn | Weighed | Configured | Woke
 )  # fmt: skip
