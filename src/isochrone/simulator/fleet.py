@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from isochrone.simulator.experts import Experts
 from isochrone.simulator.unloaded import carries
 from isochrone.simulator.workload import BadWorkload, Call
 from isochrone.twin.profiles import PROFILES, Profile
@@ -20,6 +21,8 @@ class Member:
     id: str
     profile: Profile
     pace: float = 1.0
+    engine: int | None = None
+    """Number of the engine whose ranks step together, this instance being one of them; None: it steps alone."""
 
     def limits(self, block_tokens: int) -> Limits:
         profile = self.profile
@@ -31,6 +34,28 @@ class Fleet:
     """All of them, in order of joining."""
 
     members: tuple[Member, ...]
+    ranks: int = 1
+    """Instances that are the data-parallel ranks of one engine."""
+    experts: Experts | None = None
+    """The model is a mixture of them."""
+
+    def further(self, first: int, count: int) -> list[Member]:
+        """Members that join later, like the first ones there are. `first`: number of the first of them."""
+        like = self.members[0]
+        name = like.id.rpartition("-")[0]
+        return [_member(f"{name}-{number}", like.profile, 1.0, number, self) for number in range(first, first + count)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is particular about it, for the report."""
+        notes = []
+        if self.ranks > 1:
+            notes.append(f"{self.ranks} instances each are the ranks of one engine: the slowest sets their steps")
+        if self.experts is not None:
+            engines = {one.engine if one.engine is not None else k for k, one in enumerate(self.members)}
+            factors = [self.experts.factor(engine) for engine in engines]
+            notes.append(f"uneven load of experts: steps take {min(factors):.2f} to {max(factors):.2f} times as long")
+        return notes
 
     @property
     def reference(self) -> Profile:
@@ -53,17 +78,35 @@ class Fleet:
             )
 
 
-def fleet(profiles: Sequence[tuple[str, int]], slow: Mapping[int, float], changes: Mapping[str, int]) -> Fleet:
-    """`profiles`: names and how many of each. `slow`: index -> factor. `changes`: fields of all profiles to replace."""
+def fleet(
+    profiles: Sequence[tuple[str, int]],
+    slow: Mapping[int, float],
+    changes: Mapping[str, int],
+    ranks: int = 1,
+    experts: Experts | None = None,
+) -> Fleet:
+    """`profiles`: names and how many of each. `slow`: index -> factor. `changes`: fields of all profiles to replace.
+    `ranks`: so many instances in a row are one engine's."""
+    kind = Fleet((), ranks, experts)
     members: list[Member] = []
     for name, count in profiles:
+        if count % ranks:
+            raise BadWorkload(f"{count} instances of {name} are no whole number of engines with {ranks} ranks")
         profile = dataclasses.replace(PROFILES[name], **changes)  # type: ignore[arg-type]
         for _ in range(count):
             index = len(members)
-            members.append(Member(f"{name}-{index}", profile, slow.get(index, 1.0)))
+            members.append(_member(f"{name}-{index}", profile, slow.get(index, 1.0), index, kind))
     if not 0 < len(members) <= INSTANCES_MAX:
         raise BadWorkload(f"a cluster has 1 to {INSTANCES_MAX:,} instances, not {len(members)}")
-    return Fleet(tuple(members))
+    return dataclasses.replace(kind, members=tuple(members))
+
+
+def _member(name: str, profile: Profile, pace: float, number: int, kind: Fleet) -> Member:
+    """The number-th instance of a cluster of this kind."""
+    engine = number // kind.ranks
+    if kind.experts is not None:
+        pace *= kind.experts.factor(engine)
+    return Member(name, profile, pace, engine if kind.ranks > 1 else None)
 
 
 def _prefill_s(member: Member) -> float:

@@ -49,6 +49,7 @@ class Door(Protocol):
     def instances(self) -> list[InstanceView]: ...
     def queues(self) -> list[QueueView]: ...
     def candidates(self, decision: Decision) -> list[Candidate]: ...
+    def decisions(self, limit: int) -> list[Decision]: ...
     def in_flight(self) -> int: ...
 
 
@@ -122,6 +123,15 @@ class Gateways:
         """From the record alone: any gateway can say it."""
         return self.doors[0].candidates(decision)
 
+    def decisions(self, limit: int) -> list[Decision]:
+        """The most recent records of all, newest arrival first."""
+        found = [decision for door in self.doors for decision in door.decisions(limit)]
+        return sorted(found, key=_arrival, reverse=True)[:limit]
+
     def in_flight(self) -> int:
         """Requests that any of them has dispatched and that are not over."""
         return sum(door.in_flight() for door in self.doors)
+
+
+def _arrival(decision: Decision) -> Instant:
+    return decision.arrived_at

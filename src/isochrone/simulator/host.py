@@ -7,6 +7,7 @@ from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import Instant
 from isochrone.simulator.fleet import Member
 from isochrone.simulator.requests import MODEL
+from isochrone.twin.lockstep import LockStep, Rank
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import Sequence, SkippingEngine
 
@@ -41,9 +42,12 @@ class Host:
         now: Instant,
         context: int,
         report_tokens: int = REPORT_TOKENS,
+        group: LockStep | None = None,
     ) -> None:
         self.number = number
         self.member = member
+        self.group = group
+        """The engine that it is a rank of."""
         self.mode = UP
         self.stale = False
         self.withdrawn = False
@@ -67,17 +71,20 @@ class Host:
 
     def start(self, now: Instant) -> None:
         """A new process: empty caches, counters from zero."""
-        member = self.member
-        self.engine = SkippingEngine(
-            member.limits(self._block_tokens),
-            member.profile.step,
-            member.pace * self._factor,
-            report_tokens=self._report_tokens,
-            report_s=REPORT_S * self._report_tokens / REPORT_TOKENS,
-        )
+        self.engine = self._engine()
         self.started_at = now
         self.wakes_at: Instant | None = None
         """The time of its entry in the driver's heap."""
+
+    def _engine(self) -> SkippingEngine:
+        member, told = self.member, self._report_tokens
+        limits, step, pace = member.limits(self._block_tokens), member.profile.step, member.pace * self._factor
+        report_s = REPORT_S * told / REPORT_TOKENS
+        if self.group is None:
+            return SkippingEngine(limits, step, pace, told, report_s)
+        rank = Rank(self.group, limits, step, pace, told, report_s)
+        self.group.replace(getattr(self, "engine", None), rank)
+        return rank
 
     def submit(self, now: Instant, request: TwinRequest, sent: Sent) -> None:
         sent.row = self.engine.submit(now, request)

@@ -7,7 +7,6 @@ from isochrone.nouns.commands import Limits
 from isochrone.nouns.events import Outcome, Withdrawn
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 from isochrone.simulator.faults import MODES, Fault, name_of
-from isochrone.simulator.fleet import Member
 from isochrone.simulator.host import UP, Host, Sent
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ class Mishaps:
             return
         host = self._host(fault)
         if fault.fault in MODES:
-            self._enter(host, fault.fault)
+            for one in self._struck(host, fault.fault):
+                self._enter(one, fault.fault)
         elif fault.fault == "slow":
             host.slow_down(simulation.now, fault.factor)
             simulation.wake(host)
@@ -69,15 +69,25 @@ class Mishaps:
             return
         host = self._host(fault)
         if fault.fault in MODES:
-            if host.mode in ("dead", "hung"):
-                host.preemptions += host.engine.preemptions
-                host.start(simulation.now)  # it comes back as a new process
-            host.mode = UP
+            for one in self._struck(host, fault.fault):
+                self._recover(one)
         elif fault.fault == "slow":
             host.slow_down(simulation.now, 1.0)
         elif fault.fault == "stale":
             host.stale = False
         simulation.wake(host)
+
+    def _struck(self, host: Host, mode: str) -> list[Host]:
+        """The instance, and where it cannot go on the ranks that step with it."""
+        if host.group is None or mode not in ("dead", "hung"):
+            return [host]
+        return [one for one in self._simulation.hosts.values() if one.group is host.group]
+
+    def _recover(self, host: Host) -> None:
+        if host.mode in ("dead", "hung"):
+            host.preemptions += host.engine.preemptions
+            host.start(self._simulation.now)  # it comes back as a new process
+        host.mode = UP
 
     def _enter(self, host: Host, mode: str) -> None:
         """A new mode; dying or hanging costs what runs there."""
@@ -98,11 +108,10 @@ class Mishaps:
 
     def _scale_out(self, count: int) -> None:
         simulation = self._simulation
-        first = simulation.plan.fleet.members[0]
-        for _ in range(count):
-            number = len(simulation.hosts)
-            member = Member(f"{first.id.rpartition('-')[0]}-{number}", first.profile)
+        number = len(simulation.hosts)
+        for member in simulation.plan.fleet.further(number, count):
             simulation.join(simulation.host(number, member))
+            number += 1
 
     def _host(self, fault: Fault) -> Host:
         ids = [member.id for member in self._simulation.plan.fleet.members]

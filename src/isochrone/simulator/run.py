@@ -42,6 +42,7 @@ from isochrone.simulator.tally import Tally
 from isochrone.simulator.timeline import Timeline
 from isochrone.simulator.unloaded import whole_s
 from isochrone.simulator.workload import Workload, successors
+from isochrone.twin.lockstep import LockStep
 from isochrone.twin.sequence import TwinRequest
 
 START: Instant = SECOND
@@ -101,6 +102,8 @@ class Simulation:
         self.cluster = self._door(seed)
         self.tally = Tally(len(self.calls))
         self.hosts: dict[str, Host] = {}
+        self._engines: dict[int, LockStep] = {}
+        """Those of several ranks, by number."""
         self.sent: dict[int, Sent] = {}
         self.told: dict[int, int] = {}
         """Call -> tokens of its answer that its client has; only for calls that have lost an attempt."""
@@ -183,7 +186,7 @@ class Simulation:
 
     def _notes(self) -> list[str]:
         """What sets the run apart from an everyday one."""
-        notes = []
+        notes = self.plan.fleet.notes
         if self._report_tokens != REPORT_TOKENS:
             notes.append(f"progress is told every {self._report_tokens} tokens")
         if self.plan.gateways > 1:
@@ -324,7 +327,8 @@ class Simulation:
     def host(self, number: int, member: Member) -> Host:
         """An instance that is about to join; it takes contexts as long as the workload needs."""
         context = max(member.profile.max_model_len, self._longest)
-        return Host(number, member, self.block_tokens, self.now, context, self._report_tokens)
+        group = self._engines.setdefault(member.engine, LockStep()) if member.engine is not None else None
+        return Host(number, member, self.block_tokens, self.now, context, self._report_tokens, group)
 
     def _within(self, interval_s: float) -> int:
         return round(self._chance.random() * interval_s * SECOND) + MILLISECOND
