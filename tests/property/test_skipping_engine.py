@@ -41,7 +41,8 @@ def story(engine: Engine | SkippingEngine, rows: list[tuple]) -> tuple[dict[str,
     at = 0
     for number, (gap, prompt, output, family, shared, leaves) in enumerate(rows):
         at += gap * MILLISECOND
-        request = TwinRequest(f"r{number}", prompt, output, hashes(number, prompt, family, shared))
+        in_place = prompt if family == 3 and shared % 2 else 0  # some come with their KV
+        request = TwinRequest(f"r{number}", prompt, output, hashes(number, prompt, family, shared), in_place)
         heapq.heappush(heap, (at, 2 * number, "submit", request))
         if leaves is not None:
             heapq.heappush(heap, (at + leaves * MILLISECOND, 2 * number + 1, "leave", request))

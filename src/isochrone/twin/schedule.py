@@ -98,8 +98,9 @@ class Scheduler:
             # The last token is always computed: its output is the first new token.
             shared = self.pool.find(row.request.hashes, (row.known - 1) // block_tokens)
             hit = len(shared) * block_tokens
-            tokens = min(row.known - hit, budget)
-            fresh = -(-(hit + tokens) // block_tokens) - len(shared)
+            there = hit if row.scheduled_at is not None else max(hit, min(row.request.in_place, row.known - 1))
+            tokens = min(row.known - there, budget)
+            fresh = -(-(there + tokens) // block_tokens) - len(shared)
             if not self.pool.fits(shared, fresh):
                 break
             self.waiting.popleft()
@@ -107,13 +108,13 @@ class Scheduler:
             self.pool.share(shared)
             row.blocks = shared + self.pool.take(fresh)
             row.named = len(shared)
-            row.computed = hit
+            row.computed = there
             if row.scheduled_at is None:
                 row.scheduled_at = now
                 row.cached = hit
                 self.prefix_query_tokens += row.known
                 self.prefix_hit_tokens += hit
-            self._name_full_blocks(row, hit + tokens)
+            self._name_full_blocks(row, there + tokens)
             plan.add(row, tokens)
             budget -= tokens
 

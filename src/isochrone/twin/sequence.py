@@ -16,6 +16,9 @@ class TwinRequest:
     hashes: list[int] = field(default_factory=list)
     """Hash of each full block, chained from the start. The driver may append those of output blocks while the request
     runs, as their tokens become known; a block without a hash is never shared."""
+    in_place: int = 0
+    """Prompt tokens whose KV has come from another engine: when the request is first let in they take memory, and are
+    not computed. The last token of a prompt always is."""
 
 
 @dataclass(slots=True, eq=False)

@@ -216,8 +216,9 @@ class SkippingEngine:
         hashes = row.request.hashes
         found = self.pool.find(hashes, (row.known - 1) // size)
         hit = found * size
-        tokens = min(row.known - hit, budget)
-        fresh = -(-(hit + tokens) // size) - found
+        there = hit if row.scheduled_at is not None else max(hit, min(row.request.in_place, row.known - 1))
+        tokens = min(row.known - there, budget)
+        fresh = -(-(there + tokens) // size) - found
         shared = hashes[:found]
         if not self.pool.fits(shared, fresh):
             return None
@@ -228,13 +229,13 @@ class SkippingEngine:
         self.pool.share(shared)
         self.pool.take(fresh)
         row.named = list(shared)
-        row.computed = hit
+        row.computed = there
         if row.scheduled_at is None:
             row.scheduled_at = self._at
             row.cached = hit
             self.prefix_query_tokens += row.known
             self.prefix_hit_tokens += hit
-        self._name_full_blocks(row, hit + tokens)
+        self._name_full_blocks(row, there + tokens)
         return row, tokens
 
     def _name_full_blocks(self, row: Sequence, length: int) -> None:
