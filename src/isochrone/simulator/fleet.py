@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isochrone.simulator.experts import Experts
+from isochrone.simulator.requests import MODEL
 from isochrone.simulator.unloaded import carries
 from isochrone.simulator.workload import BadWorkload, Call
 from isochrone.twin.profiles import PROFILES, Profile
 from isochrone.twin.schedule import Limits
 
+PREFILL, DECODE = "prefill", "decode"
+"""What instances serve that compute only prompts, or only answers. (Others serve MODEL.)"""
 INSTANCES_MAX = 10_000
 """Of one simulated cluster."""
 
@@ -23,6 +26,8 @@ class Member:
     pace: float = 1.0
     engine: int | None = None
     """Number of the engine whose ranks step together, this instance being one of them; None: it steps alone."""
+    model: str = MODEL
+    """What it serves."""
 
     def limits(self, block_tokens: int) -> Limits:
         profile = self.profile
@@ -43,7 +48,8 @@ class Fleet:
         """Members that join later, like the first ones there are. `first`: number of the first of them."""
         like = self.members[0]
         name = like.id.rpartition("-")[0]
-        return [_member(f"{name}-{number}", like.profile, 1.0, number, self) for number in range(first, first + count)]
+        made = [_member(f"{name}-{number}", like.profile, 1.0, number, self) for number in range(first, first + count)]
+        return [dataclasses.replace(one, model=like.model) for one in made]
 
     @property
     def notes(self) -> list[str]:
@@ -58,6 +64,11 @@ class Fleet:
         return notes
 
     @property
+    def paired(self) -> bool:
+        """Prompts and answers are computed in pools of their own."""
+        return self.members[0].model == PREFILL
+
+    @property
     def reference(self) -> Profile:
         """The quickest member's profile: what "unloaded" means."""
         return min(self.members, key=_prefill_s).profile
@@ -68,7 +79,11 @@ class Fleet:
 
     def check(self, calls: Sequence[Call]) -> None:
         """Say so before the run starts where a request fits nowhere."""
-        room = max(one.profile.kv_tokens // 512 * 512 for one in self.members)
+        rooms = {
+            model: max(one.profile.kv_tokens // 512 * 512 for one in self.members if one.model == model)
+            for model in {one.model for one in self.members}
+        }
+        room = min(rooms.values())
         too_long = [call for call in calls if call.prompt_tokens + call.output_tokens > room]
         if too_long:
             longest = max(call.prompt_tokens + call.output_tokens for call in too_long)
@@ -99,6 +114,15 @@ def fleet(
     if not 0 < len(members) <= INSTANCES_MAX:
         raise BadWorkload(f"a cluster has 1 to {INSTANCES_MAX:,} instances, not {len(members)}")
     return dataclasses.replace(kind, members=tuple(members))
+
+
+def in_pools(fleet: Fleet, prefill: int) -> Fleet:
+    """The same with its first `prefill` instances for prompts, and the others for answers."""
+    if not 0 < prefill < len(fleet.members):
+        raise BadWorkload(f"of {len(fleet.members)} instances at least one computes prompts, and one answers")
+    models = [PREFILL] * prefill + [DECODE] * (len(fleet.members) - prefill)
+    members = [dataclasses.replace(one, model=model) for one, model in zip(fleet.members, models, strict=True)]
+    return dataclasses.replace(fleet, members=tuple(members))
 
 
 def _member(name: str, profile: Profile, pace: float, number: int, kind: Fleet) -> Member:

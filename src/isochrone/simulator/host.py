@@ -6,7 +6,6 @@ from isochrone.nouns.events import Verdict
 from isochrone.nouns.instance import InstanceSpec, ModelCard, Snapshot
 from isochrone.nouns.instant import Instant
 from isochrone.simulator.fleet import Member
-from isochrone.simulator.requests import MODEL
 from isochrone.twin.lockstep import LockStep, Rank
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import Sequence, SkippingEngine
@@ -67,7 +66,7 @@ class Host:
         return InstanceSpec(id=self.id, url=f"http://{self.id}", engine="vllm", device_class=None)
 
     def card(self) -> ModelCard:
-        return ModelCard(MODEL, self._context)
+        return ModelCard(self.member.model, self._context)
 
     def start(self, now: Instant) -> None:
         """A new process: empty caches, counters from zero."""

@@ -75,6 +75,8 @@ class Plan:
     """Clusters in front of the same instances."""
     sticky: bool = False
     """A session's requests all come to one gateway."""
+    link_gbps: float = 400.0
+    """Gigabits a second of each instance's link, where prompts and answers are computed in different pools."""
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class Simulation:
         self._waiting_first: deque[tuple[Instant, int]] = deque()
         """Deadlines of first tokens, in order of dispatch."""
         self._chance = random.Random(f"driver {seed}")
-        self._requests = Requests(workload.block_tokens, seed, plan.objective, plan.told, plan.fleet.reference)
+        self._requests = self.requests(workload.block_tokens, seed)
         self._mishaps = Mishaps(self)
         self._report_tokens = REPORT_TOKENS * (4 if len(plan.fleet.members) >= MANY_INSTANCES else 1)
         self.timeline: Timeline | None = None
@@ -132,6 +134,11 @@ class Simulation:
         ties = [random.Random(f"ties {seed} of gateway {number}") for number in range(plan.gateways)]
         doors = [Cluster(plan.settings, chance) for chance in ties]
         return Gateways(doors, random.Random(f"gateways {seed}"), plan.sticky)
+
+    def requests(self, block_tokens: int, seed: int) -> Requests:
+        """How calls are put to the cluster."""
+        plan = self.plan
+        return Requests(block_tokens, seed, plan.objective, plan.told, plan.fleet.reference)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -181,10 +188,10 @@ class Simulation:
             sum(host.engine.prefix_hit_tokens for host in hosts),
             sum(host.engine.prefix_query_tokens for host in hosts),
             self.timeline,
-            self._notes(),
+            self.notes(),
         )
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What sets the run apart from an everyday one."""
         notes = self.plan.fleet.notes
         if self._report_tokens != REPORT_TOKENS:
@@ -204,9 +211,10 @@ class Simulation:
     def _arrive(self, what: object) -> None:
         assert isinstance(what, int)
         self._expect_next()
-        self._begin(what)
+        self.begin(what)
 
-    def _begin(self, what: object) -> None:
+    def begin(self, what: object) -> None:
+        """Send a call."""
         assert isinstance(what, int)
         self.tally.due[what] = self.now
         self.feed(Arrived(self._requests.request(str(what), self.calls[what])))
@@ -222,11 +230,15 @@ class Simulation:
             if known:
                 self.tally.spreads.append(max(known) - min(known))
         self.told.pop(number, None)
+        self.release_next(number)
+
+    def release_next(self, number: int) -> None:
+        """The call is over, whatever became of it: the next turn of its session may come."""
         self._left -= 1
         following = self._next.get(number)
         if following is not None:
             call = self.calls[following]
-            self.at(max(START + call.at, self.now + self._gap(number, following)), self._begin, following)
+            self.at(max(START + call.at, self.now + self._gap(number, following)), self.begin, following)
 
     def _gap(self, before: int, following: int) -> int:
         """Recorded, or what the recorded times leave beyond an unloaded engine's time for the turn before."""
@@ -258,20 +270,27 @@ class Simulation:
 
     def _dispatch(self, command: Dispatch) -> None:
         number = int(command.request)
-        host, call = self.hosts[command.instance], self.calls[number]
+        host = self.hosts[command.instance]
         before = self.told.get(number, 0) if command.continues else 0
         sent = Sent(call=number, attempt=command.attempt, host=host, row=None, before=before)
         self.sent[command.attempt] = sent
         if host.mode != UP:
             self._mishaps.turned_away(sent, command.limits)
             return
-        request = TwinRequest(
-            command.request, call.prompt_tokens + before, call.output_tokens - before, self._requests.hashes(call)
-        )
-        host.submit(self.now, request, sent)
         if command.limits.first_token_s is not None:
             self._waiting_first.append((self.now + nanoseconds(command.limits.first_token_s), command.attempt))
-        self.wake(host)
+        self.submit(sent, self.twin_request(sent))
+
+    def twin_request(self, sent: Sent) -> TwinRequest:
+        """What the engine is asked for."""
+        call, before = self.calls[sent.call], sent.before
+        tokens, wanted = call.prompt_tokens + before, call.output_tokens - before
+        return TwinRequest(str(sent.call), tokens, wanted, self._requests.hashes(call))
+
+    def submit(self, sent: Sent, request: TwinRequest) -> None:
+        """The engine gets it now."""
+        sent.host.submit(self.now, request, sent)
+        self.wake(sent.host)
 
     def _abort(self, command: Abort) -> None:
         sent = self.sent.get(command.attempt)
@@ -406,7 +425,11 @@ WOKE = Woke()
 
 
 def simulate(plan: Plan, workload: Workload, seed: int = 0) -> Run:
-    """Run one workload on one cluster."""
+    """Run one workload on one cluster, whatever its shape."""
+    if plan.fleet.paired:
+        from isochrone.simulator.pairs import simulate_pairs  # it stands on this module
+
+        return simulate_pairs(plan, workload, seed)
     return Simulation(plan, workload, seed).run()
 
 
