@@ -11,7 +11,7 @@ from isochrone.nouns.events import Arrived
 from isochrone.nouns.instant import SECOND, nanoseconds
 from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings
-from isochrone.scheduling import policies
+from isochrone.scheduling import admission, policies
 from isochrone.scheduling.parts import PARTS
 from tests.support.rig import Engine, Rig
 
@@ -139,8 +139,9 @@ def test_without_resume_a_broken_stream_is_told() -> None:
     assert list(rig.ended.values()).count("failed") >= 10
 
 
-def test_resuming_draws_on_the_retry_budget() -> None:
-    """Prompt and tokens so far: 40 tokens of budget pay for no stream of 50."""
+def test_resuming_draws_on_the_reserve_and_then_on_the_retry_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is lost, then prompt and tokens so far: 40 tokens of each pay for no stream of 50."""
+    monkeypatch.setattr(admission, "RESERVE_TOKENS_DEFAULT", 40)
     settings = Settings(retry_tokens_max=40.0, retry_tokens_per_s=0.0, retry_ratio=0.0)
     rig = Rig(settings, engines=3)
     for number in range(30):

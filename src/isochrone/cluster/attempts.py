@@ -2,24 +2,18 @@
 
 from isochrone.cluster import learning, sharing
 from isochrone.cluster.endings import finish
-from isochrone.cluster.placement import place, pump
+from isochrone.cluster.placement import pump
 from isochrone.cluster.requests import CLIENT_CLOSED
-from isochrone.cluster.resume import carry_over, may_continue
-from isochrone.cluster.world import RETRY_AFTER_S, Flow, World
+from isochrone.cluster.retries import FAULTS, RETRYABLE, try_elsewhere
+from isochrone.cluster.world import Flow, World
 from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
-from isochrone.nouns import errors
-from isochrone.nouns.commands import Fail, Limits
-from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Accepted, Ended, FirstToken, Outcome, Progress, Stalled
-from isochrone.nouns.instant import Instant, seconds
+from isochrone.nouns.instant import SECOND, Instant, seconds
 
-FAULTS = frozenset({Outcome.FAILED, Outcome.UNREACHABLE, Outcome.LOST, Outcome.TIMED_OUT})
-"""Outcomes that count against the instance."""
-RETRYABLE = FAULTS | {Outcome.BUSY, Outcome.ABORTED}
-"""Outcomes after which another instance may be asked. BUSY is full, not broken; ABORTED is our own doing: its instance
-was removed."""
 MEAN_REQUEST_GAIN = 0.1
+AT_ONCE_NS = SECOND
+"""An attempt that fails within this time before its first byte has cost its client next to nothing."""
 
 
 def accepted(world: World, now: Instant, event: Accepted) -> None:
@@ -38,6 +32,7 @@ def first_token(world: World, now: Instant, event: FirstToken) -> None:
     if flight.decoding:
         return
     instance.last_token_at = now
+    _heard(world, now, instance)
     if flow.request.stream:
         learning.first_token(world, now, flight, instance)
     instance.ledger.first_token(flight, now)
@@ -60,6 +55,7 @@ def progress(world: World, now: Instant, event: Progress) -> None:
         return
     flight, instance = _in_flight(flow)
     instance.last_token_at = now
+    _heard(world, now, instance)
     instance.ledger.progress(flight, event.output_tokens)
     learning.window(world, now, flight, instance)
     world.touch(instance)
@@ -78,12 +74,19 @@ def ended(world: World, now: Instant, event: Ended) -> None:
     _settle(world, now, flow, flight, instance, event)
     flow.flight = flow.instance = None
     if event.outcome in RETRYABLE:
-        _try_elsewhere(world, now, flow, flight, event)
+        try_elsewhere(world, now, flow, flight, instance, event)
     else:
         status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
         finish(world, now, flow, flow.decision.tries[-1].outcome, status, event.why)
     _pump(world, now, instance)
     world.retire_if_drained(instance, now)
+
+
+def _heard(world: World, now: Instant, instance: Instance) -> None:
+    """A sign of work. One that was put out for showing none may be tried again."""
+    instance.heard_at = now
+    if instance.life.stirred() is not None:
+        world.rebuild_pools(instance, now)
 
 
 def _in_flight(flow: Flow) -> tuple[Flight, Instance]:
@@ -111,6 +114,7 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
     world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)
     if outcome is Outcome.DONE:
+        instance.heard_at = now
         took_s = seconds(now - flight.dispatched_at)
         instance.mean_request_s += MEAN_REQUEST_GAIN * (took_s - instance.mean_request_s)
         if instance.failure_rate.rate:
@@ -119,41 +123,14 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     elif outcome in FAULTS:
         instance.failure_rate.observe(True, now)
         instance.special = True
-        changed = instance.life.attempt_failed(world.settings, flight.attempt)
+        at_once = not event.delivered and now - flight.dispatched_at <= AT_ONCE_NS
+        changed = instance.life.attempt_failed(world.settings, flight.attempt, at_once)
     else:
         changed = instance.life.attempt_ended(flight.attempt)
     if changed is not None:
         world.rebuild_pools(instance, now)
     else:
         world.touch(instance)
-
-
-def _try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, event: Ended) -> None:
-    """Another instance, where nothing was delivered or the rest can be generated there, and the budget allows; else the
-    end. What we have aborted ourselves costs no budget."""
-    settings = world.settings
-    flow.tried |= {flight.slot}
-    untried = any(slot not in flow.tried for slot in flow.pool.slots)
-    if may_continue(world, event):
-        carry_over(flow, event)
-    if (
-        (not event.delivered or may_continue(world, event))
-        and flow.ordinal < settings.attempts_max
-        and untried
-        and (event.outcome is Outcome.ABORTED or world.budget.spend(settings, now, flow.ask.prompt_tokens))
-        and place(world, now, flow)
-    ):
-        return
-    error = None if event.delivered or event.outcome is Outcome.BUSY or event.status else _error(world, flow, event)
-    world.out.append(Fail(flow.request.id, error))
-    finish(world, now, flow, "failed", error.status if error else event.status, error.code if error else event.why)
-
-
-def _error(world: World, flow: Flow, event: Ended) -> ApiError:
-    if event.outcome is Outcome.TIMED_OUT:
-        limit = event.why if event.why in Limits.__struct_fields__ else "first_token_s"
-        return errors.timed_out(limit, getattr(world.limits, limit) or 0.0)
-    return errors.instance_failed(f"{flow.ordinal} attempts, the last one {event.outcome.value}", RETRY_AFTER_S)
 
 
 def _pump(world: World, now: Instant, instance: Instance) -> None:

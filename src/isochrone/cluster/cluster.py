@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from isochrone.cluster import adoption, attempts, membership, requests, view
+from isochrone.cluster import adoption, attempts, membership, requests, silence, view
 from isochrone.cluster.placement import TICK_NS, pump
 from isochrone.cluster.resume import move_due, next_move
 from isochrone.cluster.warm_start import learned, restore
@@ -23,6 +23,7 @@ Handler = Callable[[World, Instant, Event], None]
 def _woke(world: World, now: Instant, event: events.Woke) -> None:
     if world.moves:
         move_due(world, now)
+    silence.look(world, now)
     for pool in world.pools.values():
         if pool.queue:
             pump(world, now, pool)
@@ -71,9 +72,13 @@ class Cluster:
 
     def next_deadline(self) -> Instant | None:
         """When to send Woke, None while nothing waits. O(1)."""
-        if self._world.held_count:
+        world = self._world
+        if world.held_count:
             return self._now + TICK_NS
-        return next_move(self._world) if self._world.moves else None
+        due = next_move(world) if world.moves else None
+        if world.silence_due is not None and world.flights and (due is None or world.silence_due < due):
+            due = world.silence_due
+        return due
 
     # -- reading, for admin and metrics -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Events of instances: they join, tell about themselves, miss heartbeats, are weighed, leave."""
 
 from isochrone.cluster.placement import pump
-from isochrone.cluster.resume import move_from_silent
+from isochrone.cluster.resume import move_from_lost
 from isochrone.cluster.world import World
 from isochrone.instances.failures import FailureRate
 from isochrone.instances.lifecycle import Life
@@ -77,9 +77,14 @@ def observed(world: World, now: Instant, event: Observed) -> None:
     if instance is None:
         return
     capacity = instance.snapshot.kv_capacity_tokens if instance.snapshot is not None else None
+    heard_at = instance.heard_at
     if instance.observe(event.snapshot, event.taken_at):
         world.index.clear(instance.slot)
         _begin_again(world, now, instance)
+    elif instance.life.state is State.EJECTED:
+        changed = (instance.life.stirred() if instance.heard_at != heard_at else None) or instance.life.told()
+        if changed is not None:
+            _state_changed(world, now, instance)
     for policy in world.listeners:
         policy.observed(instance, now)
     if event.snapshot.kv_capacity_tokens != capacity:
@@ -139,7 +144,7 @@ def _state_changed(world: World, now: Instant, instance: Instance) -> None:
         world.index.clear(instance.slot)  # whatever it comes back as, its cache is not to be relied on
     world.rebuild_pools(instance, now)
     if instance.life.state is State.EJECTED:
-        move_from_silent(world, now, instance)
+        move_from_lost(world, now, instance, f"{instance.id} is silent")
     _pump_all(world, now)
 
 

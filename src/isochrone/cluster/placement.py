@@ -26,6 +26,8 @@ from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
 """While requests are held: pending prefill runs down between events, so the queue is looked at this often."""
+LOST_AHEAD = 1000
+"""Added to the priority (-100 to 100) of a request that has lost its instance: it goes ahead of all new work."""
 PROBE_OUTPUT_TOKENS = 16
 """A probe should say enough for its steps to be timed."""
 SPREAD_EVERY = 16
@@ -43,8 +45,8 @@ def place(world: World, now: Instant, flow: Flow) -> bool:
             position, prices = choice
             dispatch(world, now, flow, position, prices)
             return True
-    if world.held_count >= world.settings.queue_requests_max:
-        return False
+    if world.held_count >= world.settings.queue_requests_max and not flow.ordinal:
+        return False  # those that have lost their instance come in all the same: no more than were in flight there
     _hold(world, now, flow)
     pump(world, now, pool)
     return True
@@ -170,6 +172,10 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     )
     flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
     ledger.enter(flight, now)
+    if ledger.in_flight == 1:
+        instance.heard_at = now
+    if len(pool.members) > 1:
+        world.watch_silence(now)
     if flow.counted:
         sharing.bound(flow, flight)
     if flow.ordinal == 1:
@@ -280,16 +286,17 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
         default=0.0,
     )
     decision = flow.decision
+    priority = flow.request.priority + (LOST_AHEAD if flow.ordinal else 0)
     held = Held(
         request=flow.request.id,
         ask=ask,
         since=now,
         arrived_at=decision.arrived_at,
-        key=order_key(decision.arrived_at, flow.request.priority, least_s if world.orders_by_work else 0.0),
-        shed_at=shed_at(flow.slo, decision.arrived_at, least_s) if pool.warm and ask.sheddable else None,
+        key=order_key(decision.arrived_at, priority, least_s if world.orders_by_work else 0.0),
+        shed_at=None if flow.continues else _shed_at(flow, least_s),
         barred=_barred(flow),
         first_block=flow.request.blocks[0] if flow.request.blocks else None,
-        priority=flow.request.priority,
+        priority=priority,
         line=pool.fairness.line(flow.request.tenant) if pool.fairness is not None else 0,
         apart=large.waits_apart(world, flow) if late_binding(world, pool) else False,
     )
@@ -299,6 +306,10 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
     flow.held_since = now
     world.held_count += 1
     world.series.queued(pool.model, len(pool.queue))
+
+
+def _shed_at(flow: Flow, least_s: float) -> Instant | None:
+    return shed_at(flow.slo, flow.decision.arrived_at, least_s) if flow.pool.warm and flow.ask.sheddable else None
 
 
 def _barred(flow: Flow) -> frozenset[int]:

@@ -7,6 +7,7 @@ out of which budget, is decided here and in `attempts.py`.
 from collections.abc import Iterator
 
 from isochrone.cluster.world import Flow, World
+from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
 from isochrone.nouns.commands import Abort
 from isochrone.nouns.events import Ended
@@ -45,13 +46,22 @@ def move_due(world: World, now: Instant) -> None:
             world.out.append(Abort(attempt, f"{flow.decision.winner} drains", if_movable=True))
 
 
-def move_from_silent(world: World, now: Instant, instance: Instance) -> None:
-    """Move what runs on an instance that no longer answers heartbeats and has given no token since, as far as the
-    retry budget goes. Were it lost for good, its streams would otherwise wait for `gap_s`."""
+def move_from_lost(world: World, now: Instant, instance: Instance, why: str) -> None:
+    """Move what runs on an instance that is taken for lost, as far as reserve and budget go. Its streams would
+    otherwise wait for `gap_s`."""
     for flow, attempt in _movable(world, instance):
-        if not world.budget.spend(world.settings, now, flow.ask.prompt_tokens):
+        assert flow.flight is not None
+        if not pay_for_lost(world, now, flow, flow.flight, instance):
             return
-        world.out.append(Abort(attempt, f"{instance.id} is silent", if_movable=True))
+        world.out.append(Abort(attempt, why, if_movable=True))
+
+
+def pay_for_lost(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance) -> bool:
+    """Pay for computing again what was lost with its instance: from the reserve, else from the retry budget."""
+    capacity = instance.snapshot.kv_capacity_tokens if instance.snapshot is not None else None
+    if world.reserve.spend(now, flight.uncached_tokens + flight.output_tokens, capacity):
+        return True
+    return world.budget.spend(world.settings, now, flow.ask.prompt_tokens)
 
 
 def _movable(world: World, instance: Instance | None) -> Iterator[tuple[Flow, int]]:

@@ -12,13 +12,13 @@ from isochrone.nouns.chance import Chance
 from isochrone.nouns.commands import Command, Limits
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.instance import State
-from isochrone.nouns.instant import Instant
+from isochrone.nouns.instant import MILLISECOND, Instant
 from isochrone.nouns.request import PromptSize, Request, Slo
 from isochrone.nouns.settings import Settings
 from isochrone.observe.series import Series
 from isochrone.scheduling import policies
 from isochrone.scheduling.adjust import adjusted, adjusts_all
-from isochrone.scheduling.admission import RetryBudget
+from isochrone.scheduling.admission import Reserve, RetryBudget
 from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.parts import effective
@@ -29,6 +29,8 @@ from isochrone.scheduling.reservation import NEVER_LARGE, Reservation, large_fro
 
 RETRY_AFTER_S = 2
 """What a refused client is told to wait where nothing better is known: one heartbeat."""
+LOOK_NS = 500 * MILLISECOND
+"""While attempts run: how often instances are looked at for hanging."""
 
 
 class ModelPool(Pool):
@@ -99,11 +101,16 @@ class World:
         self.prompt_tokens = PromptTokens()
         self.series = Series()
         self.budget = RetryBudget()
+        self.reserve = Reserve()
         self.decisions: dict[str, Decision] = {}
         """Oldest first; at most `settings.decisions_max`."""
         self.samples_since_recentre = 0
         self.moves: dict[str, Instant] = {}
         """Draining instances: when what still runs on them is moved."""
+        self.silence_due: Instant | None = None
+        """When instances are next looked at for hanging; None: nobody has anything to be silent about."""
+        self.deaf_until: Instant = 0
+        """Until then we were asleep ourselves: no silence before it counts."""
         self.any_slow = False
         """Some instance counts as slow: it may need a probe."""
         self.configure(settings)
@@ -123,6 +130,11 @@ class World:
         self.listeners = tuple(policy for policy in both if policy.listens)
         """Policies that want to hear of scrapes, first tokens, ends and departures; mostly none."""
         self.limits = Limits(settings.connect_s, settings.first_token_s, settings.gap_s, settings.whole_s)
+
+    def watch_silence(self, now: Instant) -> None:
+        """An attempt goes out that another instance could take over: look at them all from now on."""
+        if self.settings.silence_s is not None and (self.silence_due is None or not self.flights):
+            self.silence_due = now + LOOK_NS
 
     def derive(self, instance: Instance, now: Instant) -> Row:
         """The instance's row as of now."""

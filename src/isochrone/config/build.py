@@ -192,6 +192,7 @@ def core_settings(file: File) -> Settings:
         first_token_s=deadlines.first_token_s,
         gap_s=deadlines.gap_s,
         whole_s=deadlines.whole_s,
+        silence_s=deadlines.silence_s,
         drain_move_s=deadlines.drain_move_s,
         drain_s_max=deadlines.drain_s_max,
         slo=_slo(file.slo.default),

@@ -210,6 +210,12 @@ class DeadlinesGroup(Group):
     )
     gap_s: float | None = entry(CORE.gap_s, "s", "Between two pieces of output; null: no limit.", gt=0)
     whole_s: float | None = entry(CORE.whole_s, "s", "From dispatch to the end of the answer; null: no limit.", gt=0)
+    silence_s: float | None = entry(
+        CORE.silence_s,
+        "s",
+        "No sign of work for so long beyond what its work explains: an instance hangs; null: only the limits above.",
+        gt=0,
+    )
     drain_move_s: float = entry(
         CORE.drain_move_s, "s", "Streams still running on a draining instance after this are moved.", ge=0
     )

@@ -8,12 +8,14 @@
     probing   --misses; its trial fails----------------> ejected, for a longer rest
     any       --drain----------------------------------> draining --undrain--> ready, joining or probing
     any       --withdraw-------------------------------> gone, for good
+    ready, suspect, probing --hangs--------------------> ejected, until a sign of work, or a long rest
 
 Two kinds of evidence are kept apart. A *heartbeat* says that a process listens; an engine whose process has died
 behind its HTTP server still answers it, so an instance that was put out by failing *requests* comes back only by a
 request that succeeds. Such requests are trials: one at a time while probing, one after each good heartbeat while
-suspect. The other way round, tokens that flow prove life whatever the heartbeat says: a long prefill can starve
-`/health` for many seconds.
+suspect. A trial that fails at once costs its client next to nothing, and there is one a heartbeat, so that the instance
+is back within a heartbeat of being well; each that fails late doubles the rest before the next. The other way round,
+tokens that flow prove life whatever the heartbeat says: a long prefill can starve `/health` for many seconds.
 
 The client's mistakes (4xx) and "busy" (429, 503) are no failures: the caller reports them by `attempt_ended`.
 """
@@ -33,7 +35,8 @@ CHANGES: dict[State, frozenset[State]] = {
 """Every change there is; `Life` makes no other."""
 
 REST_HEARTBEATS_MAX = 16
-"""Longest rest of an ejected instance, in heartbeats: 1, 2, 4, 8, 16 as ejections repeat."""
+"""Longest rest of an ejected instance, in heartbeats: 1, 2, 4, 8, 16 as ejections repeat. Also that of one that hangs:
+without a sign of work it is tried only then."""
 STEADY_SUCCESSES = 16
 """Successes in a row, or good heartbeats where nothing but heartbeats was ever wrong, that wipe out past ejections."""
 
@@ -41,8 +44,8 @@ STEADY_SUCCESSES = 16
 class Life:
     """State of one instance. Each method returns the state where it, or `placeable`, has changed; else None."""
 
-    __slots__ = ("_answers", "_ejections", "_refused", "_rest", "_steady", "_trial", "_trial_due", "failures",
-                 "misses", "state", "unproven")  # fmt: skip
+    __slots__ = ("_answers", "_ejections", "_refused", "_rest", "_silent", "_steady", "_trial", "_trial_due",
+                 "failures", "misses", "state", "unproven")  # fmt: skip
 
     def __init__(self) -> None:
         self.state = State.JOINING
@@ -59,6 +62,8 @@ class Life:
         self._ejections = 0
         self._rest = 0
         self._steady = 0
+        self._silent = False
+        """Ejected because it hung."""
 
     @property
     def placeable(self) -> bool:
@@ -125,13 +130,19 @@ class Life:
             self._count_steady()
         return None
 
-    def attempt_failed(self, settings: Settings, attempt: int | None = None) -> State | None:
-        """The instance failed a request: unreachable, reset, 5xx, or silent beyond a limit."""
+    def attempt_failed(self, settings: Settings, attempt: int | None = None, at_once: bool = False) -> State | None:
+        """The instance failed a request: unreachable, reset, 5xx, or silent beyond a limit.
+
+        `at_once`: before it had done anything for it, so that trying it again costs nobody much.
+        """
         self._steady = 0
         if self.state is State.PROBING:
             if attempt is not None and attempt != self._trial:
                 return None  # sent before the ejection, which it was part of
             self.unproven = True
+            if at_once:
+                self._rest = 1
+                return self._go(State.EJECTED)
             return self._eject()
         if self.state not in (State.READY, State.SUSPECT):
             return None
@@ -148,6 +159,28 @@ class Life:
     def attempt_ended(self, attempt: int) -> State | None:
         """A request ended in a way that says nothing about the instance: client's mistake, busy, client gone."""
         return self._free_trial(attempt)
+
+    def hung(self) -> State | None:
+        """It has work and does none. Heartbeats prove nothing then: its HTTP server may well answer them."""
+        if self.state not in (State.READY, State.SUSPECT, State.PROBING):
+            return None
+        self.unproven = True
+        changed = self._eject()
+        self._rest = REST_HEARTBEATS_MAX
+        self._silent = True
+        return changed
+
+    def stirred(self) -> State | None:
+        """A sign of work from it: if it was ejected for showing none, it may be tried at once."""
+        if not self._silent:
+            return None
+        self._silent = False
+        return self._go(State.PROBING) if self.state is State.EJECTED else None
+
+    def told(self) -> State | None:
+        """It answered a scrape: as good as a heartbeat to one whose rest is over and whose heartbeats are answered."""
+        well = self.state is State.EJECTED and self._answers > 0 and self._rest <= 1
+        return self._go(State.PROBING) if well else None
 
     def drain(self) -> State | None:
         """Finish what runs, take nothing new."""
@@ -204,4 +237,5 @@ class Life:
         assert state in CHANGES[self.state], f"{self.state} -> {state}"
         self.state = state
         self._trial, self._trial_due, self._steady = None, False, 0
+        self._silent = False
         return state

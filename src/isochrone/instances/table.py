@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from isochrone.instances import classes
+from isochrone.instances import classes, silence
 from isochrone.instances.failures import FailureRate
 from isochrone.instances.gaps import Gaps
 from isochrone.instances.ledger import Ledger
@@ -63,6 +63,10 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """Scraped KV use minus what our ledger held at that moment: shared blocks, other clients, estimate errors."""
     last_token_at: Instant | None = None
     """Last sign of life on the data path."""
+    heard_at: Instant = 0
+    """Last sign of work: see `instances/silence.py`."""
+    hangs: int = 0
+    """How often it was found to hang."""
     last_sample_at: Instant = 0
     mean_request_s: float = 1.0
     """Moving average of whole requests, dispatch to end."""
@@ -114,6 +118,8 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
             self.slot_guess = SlotGuess()
             self.foreign_readings.clear()
             self.foreign = 0
+        if before is None or restarted or silence.moved(before, snapshot):
+            self.heard_at = max(self.heard_at, taken_at)
         self.snapshot, self.scraped_at = snapshot, taken_at
         self.slot_guess.observe(snapshot)
         if snapshot.running is not None:

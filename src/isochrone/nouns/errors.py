@@ -102,6 +102,12 @@ def instance_failed(why: str, retry_after_s: int) -> ApiError:
     return ApiError(502, "server_error", "instance_failed", f"No instance could answer: {why}.", None, retry_after_s)
 
 
+def retries_spent(retry_after_s: int) -> ApiError:
+    """503: the instance was lost, and so many other requests are computed again that this one has to wait its turn."""
+    message = f"The instance was lost, and the budget for retries is spent. Try again in {retry_after_s} s."
+    return ApiError(503, "service_unavailable", "retries_spent", message, None, retry_after_s)
+
+
 def instances_full(why: str, retry_after_s: int) -> ApiError:
     """503: instances are well, and none has room now."""
     message = f"No instance has room: {why}. Try again in {retry_after_s} s."

@@ -73,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     money_price_s: float = 0.0
     """Seconds that one unit of money is worth, where instances have a `cost_per_hour`; 0: money plays no part."""
 
+    silence_s: float | None = 8.0
+    """An instance that has work counts as hung when nothing shows that it does any, for so long beyond what its work
+    explains; None: only by the limits below."""
+
     connect_s: float = 5.0
     first_token_s: float | None = 600.0
     """Streams only; None, here and below: no limit."""

@@ -57,3 +57,29 @@ class RetryBudget:
         paid = saved >= tokens
         self._tokens = saved - tokens if paid else saved
         return paid
+
+
+RESERVE_TOKENS_DEFAULT = 200_000
+"""Size of the reserve where the lost instance did not tell the size of its KV memory."""
+RESERVE_REFILL_S = 15.0
+"""An empty reserve is full again after this: so often an instance may be lost and all of its requests go on."""
+
+
+class Reserve:
+    """What a lost instance had in flight is computed again elsewhere on account of this: as much as one instance holds,
+    counted as the KV tokens that are gone. It is beside the budget, so that a cluster that is busy with retries can
+    still take over, and it is no more, so that a cluster that loses one instance after another does not drown."""
+
+    def __init__(self) -> None:
+        self._tokens: float | None = None
+        self._at: Instant = 0
+
+    def spend(self, now: Instant, tokens: int, capacity: int | None) -> bool:
+        """Pay for one lost attempt; False where the reserve is used up. `capacity`: KV tokens of its instance."""
+        size = float(capacity or RESERVE_TOKENS_DEFAULT)
+        saved = size if self._tokens is None else self._tokens + size * (now - self._at) * 1e-9 / RESERVE_REFILL_S
+        saved = min(saved, size)
+        self._at = now
+        paid = saved >= tokens
+        self._tokens = saved - tokens if paid else saved
+        return paid
