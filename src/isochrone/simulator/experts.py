@@ -23,7 +23,7 @@ from difflib import get_close_matches
 
 from isochrone.simulator.workload import BadWorkload
 
-POPULARITY_MAX = 1638.0
+POPULARITY_RATIO_MAX = 1638.0
 """Ratio of the most to the least popular expert, at most."""
 EXPERTS_MAX = 4096
 """Experts of one layer."""
@@ -49,7 +49,7 @@ class Experts:
         """How many times as long a step of this engine takes as under even load."""
         chance = random.Random(f"experts {self.seed} {engine}")
         exponent = self.least + (self.most - self.least) * chance.random()
-        popularity = [power_law(chance.random(), exponent, POPULARITY_MAX) for _ in range(self.count)]
+        popularity = [power_law(chance.random(), exponent, POPULARITY_RATIO_MAX) for _ in range(self.count)]
         return 1.0 + self.share * (imbalance(asked(popularity, self.top), self.devices) - 1.0)
 
 
