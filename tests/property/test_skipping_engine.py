@@ -1,5 +1,6 @@
 """The engine that skips steps against the one that walks through them."""
 
+import dataclasses
 import heapq
 import itertools
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from isochrone.nouns.instant import MILLISECOND
 from isochrone.twin.engine import Engine
+from isochrone.twin.prompts_first import PromptsFirstEngine, PromptsFirstScheduler
 from isochrone.twin.schedule import Limits
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import SkippingEngine
@@ -71,19 +73,41 @@ def limits(kv_blocks: int, max_num_seqs: int) -> Limits:
     return Limits(max_num_seqs, chunk_tokens=32, block_tokens=BLOCK, kv_blocks=kv_blocks)
 
 
+def assert_alike(walked: tuple[dict[str, tuple], list], skipped: tuple[dict[str, tuple], list]) -> None:  # type: ignore[type-arg]
+    """The same tokens, hits and preemptions, and the same instants to a thousandth."""
+    assert skipped[1] == walked[1]
+    for name, (first, last) in walked[0].items():
+        for here, there in zip((first, last), skipped[0][name], strict=True):
+            assert (here is None) == (there is None), name
+            if here is not None and there is not None:
+                assert abs(here - there) <= max(1000, here // 1000), (name, here, there)
+
+
 @given(rows=calls, kv_blocks=st.integers(60, 400), max_num_seqs=st.integers(1, 12), pace=st.sampled_from([0.5, 1, 2.5]))
 @settings(max_examples=300, deadline=None)
 def test_skipping_changes_nothing(rows: list[tuple], kv_blocks: int, max_num_seqs: int, pace: float) -> None:  # type: ignore[type-arg]
     bounds = limits(kv_blocks, max_num_seqs)
-    walked, walked_counts = story(Engine(bounds, STEP, pace), rows)
     skipping = SkippingEngine(bounds, STEP, pace)
-    skipped, skipped_counts = story(skipping, rows)
-    assert skipped_counts == walked_counts
-    for name, (first, last) in walked.items():
-        for here, there in zip((first, last), skipped[name], strict=True):
-            assert (here is None) == (there is None), name
-            if here is not None and there is not None:
-                assert abs(here - there) <= max(1000, here // 1000), (name, here, there)
+    assert_alike(story(Engine(bounds, STEP, pace), rows), story(skipping, rows))
+    assert skipping.pool.used == 0
+    assert not skipping.running
+
+
+@given(rows=calls, kv_blocks=st.integers(60, 400), max_num_seqs=st.integers(1, 12))
+@settings(max_examples=150, deadline=None)
+def test_nor_where_a_whole_prompt_needs_room(rows: list[tuple], kv_blocks: int, max_num_seqs: int) -> None:  # type: ignore[type-arg]
+    bounds = dataclasses.replace(limits(kv_blocks, max_num_seqs), room_for_prompt=True)
+    assert_alike(story(Engine(bounds, STEP), rows), story(SkippingEngine(bounds, STEP), rows))
+
+
+@given(rows=calls, kv_blocks=st.integers(60, 400), max_num_seqs=st.integers(1, 12))
+@settings(max_examples=300, deadline=None)
+def test_nor_where_prompts_go_first_and_whole(rows: list[tuple], kv_blocks: int, max_num_seqs: int) -> None:  # type: ignore[type-arg]
+    bounds = Limits(max_num_seqs, chunk_tokens=300, block_tokens=BLOCK, kv_blocks=kv_blocks, whole_prompts=True)
+    walking = Engine(bounds, STEP)
+    walking.scheduler = PromptsFirstScheduler(bounds)
+    skipping = PromptsFirstEngine(bounds, STEP)
+    assert_alike(story(walking, rows), story(skipping, rows))
     assert skipping.pool.used == 0
     assert not skipping.running
 

@@ -26,6 +26,11 @@ class Limits:
     chunk_tokens: int
     block_tokens: int
     kv_blocks: int
+    room_for_prompt: bool = False
+    """A waiting prompt is let in only when there are free blocks for all of it, not just for its first chunk (vLLM from
+    0.19 on: `scheduler_reserve_full_isl`)."""
+    whole_prompts: bool = False
+    """A prompt is computed in one step or waits (vLLM of 2023); see `prompts_first.py`."""
 
     def __post_init__(self) -> None:
         assert min(self.max_num_seqs, self.chunk_tokens, self.block_tokens, self.kv_blocks) > 0
@@ -101,7 +106,8 @@ class Scheduler:
             there = hit if row.scheduled_at is not None else max(hit, min(row.request.in_place, row.known - 1))
             tokens = min(row.known - there, budget)
             fresh = -(-(there + tokens) // block_tokens) - len(shared)
-            if not self.pool.fits(shared, fresh):
+            whole = -(-row.known // block_tokens) - len(shared) if self.limits.room_for_prompt else fresh
+            if not self.pool.fits(shared, whole) or (self.limits.whole_prompts and there + tokens < row.known):
                 break
             self.waiting.popleft()
             self.running.append(row)

@@ -220,7 +220,8 @@ class SkippingEngine:
         tokens = min(row.known - there, budget)
         fresh = -(-(there + tokens) // size) - found
         shared = hashes[:found]
-        if not self.pool.fits(shared, fresh):
+        whole = -(-row.known // size) - found if self.limits.room_for_prompt else fresh
+        if not self.pool.fits(shared, whole) or (self.limits.whole_prompts and there + tokens < row.known):
             return None
         self.waiting.popleft()
         self.running[row] = None
