@@ -39,13 +39,14 @@ def place(world: World, now: Instant, flow: Flow) -> bool:
     pool = flow.pool
     refresh(world, now, pool)
     flow.ask.hits = hits(world, flow, pool)
-    if not pool.queue:
+    full = world.held_count >= world.settings.queue_requests_max and not flow.ordinal
+    if not pool.queue or full:  # a full queue holds nobody who could go now, but maybe this one can
         choice = choose(world, now, flow)
         if choice is not None:
             position, prices = choice
             dispatch(world, now, flow, position, prices)
             return True
-    if world.held_count >= world.settings.queue_requests_max and not flow.ordinal:
+    if full:
         return False  # those that have lost their instance come in all the same: no more than were in flight there
     _hold(world, now, flow)
     pump(world, now, pool)
