@@ -151,4 +151,5 @@ class Bench:
         )  # fmt: skip
 
     def _derive(self) -> None:
-        self.pool.rebuild(self.now, lambda instance, at: derive(instance, self.settings, self.lengths, at), 0)
+        self.pool.regroup(0)
+        self.pool.refresh(self.now, lambda instance, at: derive(instance, self.settings, self.lengths, at))

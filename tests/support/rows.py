@@ -75,7 +75,8 @@ def make_pool(
         plain = derive(instance, settings, lengths, at)
         return adjusted(plain, instance, settings, at) if instance.special or adjusts_all(settings) else plain
 
-    pool.rebuild(now, row, settings.samples_warm)
+    pool.regroup(settings.samples_warm)
+    pool.refresh(now, row)
     pool.warm = warm
     return pool
 

@@ -79,14 +79,14 @@ def ended(world: World, now: Instant, event: Ended) -> None:
         status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
         finish(world, now, flow, flow.decision.tries[-1].outcome, status, event.why)
     _pump(world, now, instance)
-    world.retire_if_drained(instance, now)
+    world.retire_if_drained(instance)
 
 
 def _heard(world: World, now: Instant, instance: Instance) -> None:
     """A sign of work. One that was put out for showing none may be tried again."""
     instance.heard_at = now
     if instance.life.stirred() is not None:
-        world.rebuild_pools(instance, now)
+        world.regroup(instance)
 
 
 def _in_flight(flow: Flow) -> tuple[Flight, Instance]:
@@ -128,7 +128,7 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     else:
         changed = instance.life.attempt_ended(flight.attempt)
     if changed is not None:
-        world.rebuild_pools(instance, now)
+        world.regroup(instance)
     else:
         world.touch(instance)
 

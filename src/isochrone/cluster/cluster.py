@@ -48,6 +48,9 @@ HANDLERS: dict[type, Callable[..., None]] = {
     events.Woke: _woke,
 }
 
+OF_INSTANCES = frozenset({events.Observed, events.ModelsSeen, events.Probed, events.Found})
+"""Their handlers settle the pools themselves where they need it."""
+
 
 class Cluster:
     """The core behind one door. The same events give the same commands; time never goes back."""
@@ -67,6 +70,8 @@ class Cluster:
         world = self._world
         out: list[Command] = []
         world.out = out
+        if world.unsettled and type(event) not in OF_INSTANCES:
+            world.settle()
         HANDLERS[type(event)](world, now, event)
         return out
 
@@ -96,11 +101,11 @@ class Cluster:
 
     def queues(self) -> list[view.QueueView]:
         """Every model's queue, as of the last event."""
-        return view.queues(self._world, self._now)
+        return view.queues(self._settled(), self._now)
 
     def models(self) -> dict[str, int | None]:
         """Model name -> longest context of any instance that serves it (None: unknown)."""
-        return {model: pool.longest for model, pool in sorted(self._world.pools.items()) if pool.known}
+        return {model: pool.longest for model, pool in sorted(self._settled().pools.items()) if pool.known}
 
     def estimate(self, request: Request) -> tuple[int, int]:
         """Prompt tokens and output tokens that the request may come to: what a quota sets aside for it."""
@@ -108,7 +113,7 @@ class Cluster:
 
     def can_serve(self) -> bool:
         """At least one instance takes requests."""
-        return any(pool.members for pool in self._world.pools.values())
+        return any(pool.members for pool in self._settled().pools.values())
 
     def decision(self, request: str) -> Decision | None:
         """The record of a recent request, running or over."""
@@ -133,3 +138,8 @@ class Cluster:
     def restore(self, values: Mapping[str, object]) -> None:
         """Take up what `learned` gave; parts that make no sense are left out."""
         restore(self._world, values)
+
+    def _settled(self) -> World:
+        """Its pools' members are those of now. Rows are left as they are, so that reading changes no decision."""
+        self._world.settle()
+        return self._world

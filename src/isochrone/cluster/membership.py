@@ -24,7 +24,7 @@ def found(world: World, now: Instant, event: Found) -> None:
         instance.life.undrain()
         if spec.models:
             instance.models = dict.fromkeys(spec.models, spec.max_model_len)
-    world.place_in_pools(instance, now)
+    world.place_in_pools(instance)
 
 
 def withdrawn(world: World, now: Instant, event: Withdrawn) -> None:
@@ -35,12 +35,12 @@ def withdrawn(world: World, now: Instant, event: Withdrawn) -> None:
     instance.life.drain()
     instance.keep_when_drained = event.keep
     world.moves[instance.id] = now + nanoseconds(world.settings.drain_move_s)
-    world.rebuild_pools(instance, now)
+    world.regroup(instance)
     if not event.drain:
         for flow in list(world.flights.values()):
             if flow.instance is instance and flow.flight is not None:
                 world.out.append(Abort(flow.flight.attempt, "instance removed"))
-    world.retire_if_drained(instance, now)
+    world.retire_if_drained(instance)
     _pump_all(world, now)
 
 
@@ -49,7 +49,7 @@ def weighed(world: World, now: Instant, event: Weighed) -> None:
     instance = world.table.by_id.get(event.instance)
     if instance is not None:
         instance.weight = event.weight
-        world.rebuild_pools(instance, now)
+        world.regroup(instance)
         _pump_all(world, now)
 
 
@@ -67,7 +67,7 @@ def models_seen(world: World, now: Instant, event: ModelsSeen) -> None:
     if seen != instance.models:
         instance.models = seen
         world.table.classify(instance)
-        world.place_in_pools(instance, now)
+        world.place_in_pools(instance)
         _pump_all(world, now)
 
 
@@ -90,10 +90,11 @@ def observed(world: World, now: Instant, event: Observed) -> None:
     if event.snapshot.kv_capacity_tokens != capacity:
         world.table.classify(instance)
         world.set_index_capacity(instance)
-        world.rebuild_pools(instance, now)
+        world.regroup_later(instance)
     else:
         world.touch(instance)
     if world.held_count:
+        world.settle()
         for pool in world.pools_of(instance):
             if pool.queue:
                 pump(world, now, pool)
@@ -118,15 +119,18 @@ def probed(world: World, now: Instant, event: Probed) -> None:
 
 def _start_slowly(world: World, now: Instant, instance: Instance) -> None:
     """An instance that has never had a request and joins others that have had some takes its share step by step."""
-    if instance.admitted == 0 and any(member.admitted for pool in world.pools_of(instance) for member in pool.members):
+    if instance.admitted or not world.attempts_given:
+        return
+    world.settle()
+    if any(member.admitted for pool in world.pools_of(instance) for member in pool.members):
         instance.starts_at, instance.special = now, True
 
 
 def configured(world: World, now: Instant, event: Configured) -> None:
     """New settings from the next decision on."""
     world.configure(event.settings)
-    for pool in world.pools.values():
-        world.rebuild_pool(pool, now)
+    world.unsettled.update(world.pools)
+    world.settle()
     _pump_all(world, now)
 
 
@@ -142,14 +146,16 @@ def _begin_again(world: World, now: Instant, instance: Instance) -> None:
 def _state_changed(world: World, now: Instant, instance: Instance) -> None:
     if instance.life.state is State.EJECTED:
         world.index.clear(instance.slot)  # whatever it comes back as, its cache is not to be relied on
-    world.rebuild_pools(instance, now)
+    world.regroup_later(instance)
     if instance.life.state is State.EJECTED:
+        world.settle()
         move_from_lost(world, now, instance, f"{instance.id} is silent")
     _pump_all(world, now)
 
 
 def _pump_all(world: World, now: Instant) -> None:
     if world.held_count:
+        world.settle()
         for pool in list(world.pools.values()):
             if pool.queue:
                 pump(world, now, pool)

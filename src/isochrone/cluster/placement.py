@@ -195,7 +195,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         if pool.queue:
             _rehit(world, pool, position, request.blocks[0])
     if instance.life.dispatched(flight.attempt) is not None:
-        world.rebuild_pools(instance, now)  # on trial, and its one place is taken
+        world.regroup(instance)  # on trial, and its one place is taken
     world.touch(instance)
     context = instance.models.get(pool.model) if flow.continues else None
     world.out.append(

@@ -43,7 +43,7 @@ def put_out(world: World, now: Instant, instance: Instance, why: str) -> None:
     if instance.life.hung() is None:
         return
     instance.hangs += 1
-    world.rebuild_pools(instance, now)
+    world.regroup(instance)
     move_from_lost(world, now, instance, why)
     if world.held_count:
         for pool in world.pools_of(instance):

@@ -88,6 +88,8 @@ class World:
         self.out: list[Command] = []
         self.table = InstanceTable()
         self.pools: dict[str, ModelPool] = {}
+        self.unsettled: set[str] = set()
+        """Models whose pools have members to be looked up anew: see `regroup_later`."""
         self.flows: dict[str, Flow] = {}
         """Requests that are not over."""
         self.flights: dict[int, Flow] = {}
@@ -142,30 +144,40 @@ class World:
         row = derive(instance, settings, self.expected, now)
         return adjusted(row, instance, settings, now) if instance.special or self.adjusts_all else row
 
-    def rebuild_pools(self, instance: Instance, now: Instant) -> None:
+    def regroup(self, instance: Instance) -> None:
         """The instance's state, weight or class changed: its pools' members may be others now."""
-        for model in instance.models:
-            self.rebuild_pool(self.pools[model], now)
+        self.regroup_later(instance)
+        self.settle()
 
-    def rebuild_pool(self, pool: ModelPool, now: Instant) -> None:
-        pool.rebuild(now, self.derive, self.settings.samples_warm)
-        pool.longest = pool.longest_context()
-        pool.mixed_contexts = len(set(pool.limits)) > 1
-        pool.large_from = large_from(pool.members) if self.reserves else NEVER_LARGE
+    def regroup_later(self, instance: Instance) -> None:
+        """The same, before anyone asks for members: of a thousand instances that join one after the other each tells
+        three things, and every look at a pool is a look at all of its instances. Whoever goes on to read members in the
+        same event calls `settle` first; `Cluster` does it before all events but those of instances."""
+        self.unsettled.update(instance.models)
 
-    def place_in_pools(self, instance: Instance, now: Instant) -> None:
+    def settle(self) -> None:
+        """Look up the members of pools in which something has changed."""
+        for model in sorted(self.unsettled):
+            pool = self.pools[model]
+            pool.regroup(self.settings.samples_warm)
+            pool.longest = pool.longest_context()
+            pool.mixed_contexts = len(set(pool.limits)) > 1
+            pool.large_from = large_from(pool.members) if self.reserves else NEVER_LARGE
+        self.unsettled.clear()
+
+    def place_in_pools(self, instance: Instance) -> None:
         """The instance joined, or serves other models now."""
         self.any_slow = self.any_slow or instance.slowness.slow(instance.level)
         for model, pool in self.pools.items():
             if instance in pool.known and model not in instance.models:
                 pool.known.remove(instance)
-                self.rebuild_pool(pool, now)
+                self.unsettled.add(model)
         for model in instance.models:
             pool = self.pools.get(model) or ModelPool(model)
             self.pools[model] = pool
             if instance not in pool.known:
                 pool.known.append(instance)
-            self.rebuild_pool(pool, now)
+        self.regroup_later(instance)
         instance.marks = [self.pools[model].marked for model in instance.models]
         self.series.know_models(instance.models)
         self.set_index_capacity(instance)
@@ -177,15 +189,14 @@ class World:
             tokens = self.prompt_tokens.estimate(min(instance.models, default=""), PromptSize(text_bytes=1 << 20))
             self.index.set_capacity(instance.slot, capacity * (1 << 20) // max(1, tokens))
 
-    def retire_if_drained(self, instance: Instance, now: Instant) -> None:
+    def retire_if_drained(self, instance: Instance) -> None:
         """A draining instance whose last attempt has ended goes away, unless it is to stay listed."""
         if instance.life.state is not State.DRAINING or instance.ledger.in_flight or instance.keep_when_drained:
             return
         instance.life.withdraw()
-        for model in instance.models:
-            pool = self.pools[model]
+        for pool in self.pools_of(instance):
             pool.known.remove(instance)
-            self.rebuild_pool(pool, now)
+        self.regroup(instance)
         self.index.remove(instance.slot)
         self.table.remove(instance)
         for policy in self.listeners:

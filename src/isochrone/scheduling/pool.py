@@ -1,6 +1,7 @@
 """A pool: the instances that take one model's requests, with their price rows.
 
-Rows are derived lazily: an event on an instance marks its position; the next decision derives what is marked.
+Rows are derived lazily: an event on an instance marks its position; the next decision derives what is marked, and all
+of them where the members have changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ class Pool:
         self.known: list[Instance] = []
         self.members: list[Instance] = []
         self.rows: list[Row] = []
+        """By position; empty from a change of members to the next decision."""
         self.slots: list[int] = []
         self.limits: list[int | None] = []
         """Longest context of each member for this model, in tokens."""
@@ -37,8 +39,8 @@ class Pool:
         """Slots of instances on which something has changed since their rows were derived."""
         self._positions: dict[int, int] = {}
 
-    def rebuild(self, now: Instant, derive: Derive, samples_warm: int) -> None:
-        """Membership or a member's state changed."""
+    def regroup(self, samples_warm: int) -> None:
+        """Membership or a member's state changed: who takes requests from now on."""
         ready = [instance for instance in self.known if instance.life.placeable and instance.weight > 0]
         self.in_doubt = not ready
         for second_best in ("last_resort", "fail_open"):
@@ -51,17 +53,16 @@ class Pool:
         self.slots = [instance.slot for instance in ready]
         self._positions = {slot: position for position, slot in enumerate(self.slots)}
         self.limits = [instance.models.get(self.model) for instance in ready]
-        self.rows = [derive(instance, now) for instance in ready]
-        self.matrix = None
-        if len(ready) >= VECTOR_FROM:
-            self.matrix = np.array([column(row) for row in self.rows], dtype=np.float64).T.copy()
-        self.marked.clear()
+        self.rows.clear()
         self.version += 1
         self.warm_up(samples_warm)
 
     def refresh(self, now: Instant, derive: Derive) -> Sequence[int]:
         """Derive the rows of marked instances anew; returns their positions."""
         marked = self.marked
+        if len(self.rows) != len(self.members):
+            self._derive_all(now, derive)
+            return range(len(self.rows))
         if not marked:
             return ()
         where = self._positions
@@ -72,6 +73,13 @@ class Pool:
             if self.matrix is not None:
                 self.matrix[:, position] = column(row)
         return positions
+
+    def _derive_all(self, now: Instant, derive: Derive) -> None:
+        self.rows = [derive(instance, now) for instance in self.members]
+        self.matrix = None
+        if len(self.rows) >= VECTOR_FROM:
+            self.matrix = np.array([column(row) for row in self.rows], dtype=np.float64).T.copy()
+        self.marked.clear()
 
     def longest_context(self) -> int | None:
         """The longest context that any known instance offers; None where one of them did not say."""
