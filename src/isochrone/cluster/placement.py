@@ -220,15 +220,28 @@ def pump(world: World, now: Instant, pool: ModelPool) -> None:
             flow = world.flows[held.request]
             flow.ask.hits = queue.hits_of(held)
         else:
-            held = queue.in_order()[0]
-            flow = world.flows[held.request]
-            flow.ask.hits = hits(world, flow, pool)
-            plain = choose(world, now, flow)
+            plain = _next_in_order(world, now, pool)
             if plain is None:
                 return
-            position, prices = plain[0], plain[1]
+            flow, position, prices = plain
         release(world, flow)
         dispatch(world, now, flow, position, prices)
+
+
+def _next_in_order(world: World, now: Instant, pool: ModelPool) -> tuple[Flow, int, Priced] | None:
+    """Where nothing is held for a better place: the first held request that has one at all. Where one finds none, those
+    that are barred from the same instances find none either, and the others are not to wait for it."""
+    stuck: set[frozenset[int]] = set()
+    for held in pool.queue.in_order():
+        if held.barred in stuck:
+            continue
+        flow = world.flows[held.request]
+        flow.ask.hits = hits(world, flow, pool)
+        choice = choose(world, now, flow)
+        if choice is not None:
+            return flow, *choice
+        stuck.add(held.barred)
+    return None
 
 
 def _next_held(world: World, now: Instant, pool: ModelPool) -> Choice | None:
