@@ -2,13 +2,18 @@
 
 from isochrone.cluster import sharing
 from isochrone.cluster.world import Flow, World
-from isochrone.nouns.commands import Record, Refuse
+from isochrone.nouns.commands import Fail, Record, Refuse
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.instant import Instant, seconds
 
 
 def refuse(world: World, now: Instant, flow: Flow, error: ApiError) -> None:
-    """Answer with an error; no attempt is in flight and none will be."""
+    """Answer with an error; no attempt is in flight and none will be. A request that an instance has had, and that finds
+    no other one in time, has failed: its client may have a part of the answer."""
+    if flow.ordinal:
+        world.out.append(Fail(flow.request.id, error))
+        finish(world, now, flow, "failed", error.status, error.code)
+        return
     world.series.refused(flow.request.model, flow.request.route, error.code)
     world.out.append(Refuse(flow.request.id, error))
     finish(world, now, flow, "refused", error.status, error.code)
