@@ -26,6 +26,7 @@ from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TargetEn
 from isochrone.gateway import decisions, gauges
 from isochrone.gateway.app import Gateway
 from isochrone.gateway.keywatch import KeyWatch
+from isochrone.gateway.workers.reports import Reports
 from isochrone.nouns.decision import Candidate, Decision, Try
 from isochrone.nouns.settings import Settings
 from isochrone.observe.families import Family, families
@@ -47,7 +48,7 @@ def all_families() -> list[Family]:
         *gauges.queue_gauges([]),
         *gauges.asking_counters([]),
         *gauges.build_info("", None),
-        *gauges.process_gauges(Gateway(cluster), None),
+        *Reports(Gateway(cluster)).families(None),
         *gauges.tenant_gauges([]),
         *KeyWatch(KeyRing(), KeyPlan()).families(),
     ]

@@ -3,10 +3,7 @@
 Exit codes: 0 after a clean stop, 1 when it could not start, 2 for flags or a configuration that make no sense.
 """
 
-import asyncio
-import gc
 import logging
-import signal
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -16,13 +13,13 @@ from typing import Any
 import click
 import uvloop
 
-from isochrone import __version__
+from isochrone.cli import serve_relays
 from isochrone.cli.plugins import load_policies
+from isochrone.cli.serving import serve
 from isochrone.config.build import Configuration
 from isochrone.config.loader import load
 from isochrone.config.problems import ConfigError
-from isochrone.gateway.reload import Source, reload_when_told
-from isochrone.gateway.service import Service, StartError
+from isochrone.gateway.service import StartError
 from isochrone.scheduling import policies
 from isochrone.scheduling.parts import PARTS
 
@@ -76,6 +73,7 @@ PLACES = {
     "port": ("listen", "port"),
     "admin_host": ("admin", "host"),
     "admin_port": ("admin", "port"),
+    "workers": ("workers", "count"),
 }
 """Flag -> group and key of the configuration file."""
 
@@ -91,11 +89,12 @@ def configured(config: str | None, flags: Mapping[str, Any]) -> Configuration:
     return configuration
 
 
-def read_again(config: str | None, flags: Mapping[str, Any]) -> Configuration:
-    """The file as it is now, with the flags of the start. Raises ConfigError."""
+def read_again(config: str | None, flags: Mapping[str, Any], text: str | None = None) -> Configuration:
+    """The file as it is now, or as another process has read it (`text`), with the flags of the start. Raises
+    ConfigError."""
     if config is None:
         raise ConfigError(["the gateway was started without a configuration file"])
-    return load(Path(config), overrides(flags))
+    return load(Path(config), overrides(flags), text=text)
 
 
 PLACED = (
@@ -125,6 +124,9 @@ PLACED = (
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for clients (8080).")
 @click.option("--admin-host", help="Address of the admin API and /metrics (127.0.0.1).")
 @click.option("--admin-port", type=click.IntRange(0, 65535), help="Their port (8081).")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), help="Relay processes beside the one that decides (1: one process in all)."
+)
 @click.option("--inject", type=click.Choice(["usage", "none"]), help="Fields spliced into bodies (usage).")
 @click.option("--access-log", metavar="PATH", help="JSON lines to a file, `-` for standard output, `off` (off).")
 @click.option("--warm-start", metavar="FILE", help="Keep what was learnt over restarts.")
@@ -154,64 +156,10 @@ def command(config: str | None, log_level: str, **flags: Any) -> None:
     configuration = configured(config, flags)
     if flags["sheddable"] and (configuration.settings.slo is None or configuration.settings.slo.ttft_s is None):
         raise click.UsageError("--sheddable needs --slo-ttft: it says when a request is refused.")
+    file, source = Path(config) if config else None, partial(read_again, config, flags)
     try:
-        uvloop.run(serve(configuration, Path(config) if config else None, partial(read_again, config, flags)))
+        if configuration.file.workers.count > 1:
+            sys.exit(serve_relays.run(configuration, file, source))
+        uvloop.run(serve(configuration, file, source))
     except StartError as error:
         raise click.ClickException(str(error)) from None
-
-
-async def serve(configuration: Configuration, file: Path | None = None, source: Source | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then drain; a second signal cuts what still runs. SIGHUP reads the file anew."""
-    stopping = asyncio.Event()
-    cutting = asyncio.Event()
-
-    def asked_to_stop() -> None:
-        (cutting if stopping.is_set() else stopping).set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop)
-    service = Service(configuration, source)
-    try:
-        await service.start()
-    except StartError:
-        await service.stop(0.0)
-        raise
-    click.echo(ready_line(service), err=configuration.file.access_log == "-")
-    gc.collect()
-    gc.freeze()  # what was made at the start stays: no collection need look at it again
-    reloads = follow(service, file) if file is not None else None
-    await stopping.wait()
-    if reloads is not None:
-        reloads.cancel()
-    open_requests = len(service.gateway.brain.requests)
-    click.echo(
-        f"Draining {open_requests} open requests (at most {configuration.settings.drain_s_max:g} s) ...", err=True
-    )
-    stop = loop.create_task(service.stop())
-    cut = loop.create_task(cutting.wait())
-    await asyncio.wait((stop, cut), return_when=asyncio.FIRST_COMPLETED)
-    if not stop.done():
-        await service.gateway.close()
-    cut.cancel()
-    await stop
-
-
-def follow(service: Service, file: Path) -> "asyncio.Task[None]":
-    """Read the file anew at SIGHUP, and when it changes where that is asked for."""
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
-    every_s = service.configuration.file.watch_file_s
-    return asyncio.get_running_loop().create_task(reload_when_told(service.reload, told, file, every_s))
-
-
-def ready_line(service: Service) -> str:
-    """One line that says where everything is."""
-    file = service.configuration.file
-    count = len(service.configuration.instances)
-    scheme = "http" if file.listen.tls.cert is None else "https"
-    placed = f"{file.policy}" + (f" (shadow {file.shadow})" if file.shadow else "")
-    return (
-        f"isochrone {__version__}: {placed} over {count} instance{'' if count == 1 else 's'}, "
-        f"serving {scheme}://{file.listen.host}:{service.port}, admin http://{file.admin.host}:{service.admin_port}"
-    )

@@ -51,6 +51,8 @@ class Configuration:
     aliases: Aliases
     paths: tuple[str, ...] = field(default=())
     """Allowed beside the known ones."""
+    text: str | None = field(default=None, repr=False)
+    """The file as it was read; None: there is none."""
 
 
 def build(file: File, environment: Mapping[str, str]) -> Configuration:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,42 @@ def load(
     path: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
+    text: str | None = None,
 ) -> Configuration:
     """Read the file, if there is one, lay the overrides over it (nested mappings, key by key), check, and build.
 
-    Overrides win over the file, the file over the defaults. A list (instances) is replaced as a whole.
+    Overrides win over the file, the file over the defaults. A list (instances) is replaced as a whole. `text`: what the
+    file held when another process read it; it is not read again.
     """
-    data, lines = _read(path) if path is not None else ({}, {})
+    data: dict[str, Any] = {}
+    lines: dict[Where, int] = {}
+    if path is not None:
+        text = _read(path) if text is None else text
+        data, lines = _parsed(path, text)
     try:
         file = File.model_validate(_merged(data, overrides or {}))
     except ValidationError as error:
         raise _named(path, explain(error, File, lines)) from None
     try:
-        return build(file, environment)
+        return replace(build(file, environment), text=text)
     except ConfigError as error:
         raise _named(path, error.problems) from None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[Where, int]]:
-    """The file as plain data, with the line of each key."""
+def _read(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:
             raise ConfigError([f"{path}: {size} bytes; at most {FILE_BYTES_MAX} are read"])
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from None
+
+
+def _parsed(path: Path, text: str) -> tuple[dict[str, Any], dict[Where, int]]:
+    """The file as plain data, with the line of each key."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)

@@ -161,6 +161,15 @@ class AdminGroup(Group):
     )
 
 
+class WorkersGroup(Group):
+    """Processes that share the work."""
+
+    count: int = entry(1, "processes", "Relay processes; with 1 there is one process in all.", ge=1, le=64)
+    brain_wait_s_max: float = entry(
+        5.0, "s", "Longest wait of a request while the process that decides is started anew; then 503.", gt=0
+    )
+
+
 class QueueGroup(Group):
     """Requests held in the gateway."""
 
@@ -451,6 +460,7 @@ class File(Group):
 
     listen: ListenGroup = ListenGroup()
     admin: AdminGroup = AdminGroup()
+    workers: WorkersGroup = WorkersGroup()
     policy: str = Field(default=CORE.policy, description="How requests are placed.")
     shadow: str | None = Field(
         default=CORE.shadow, description="A second policy that decides and records, and never acts."

@@ -45,7 +45,12 @@ class AdminServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port that it is. OSError where the port is taken."""
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return await self.start_on(
+            socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        )
+
+    async def start_on(self, listener: socket.socket) -> int:
+        """Answer on a socket that listens already; the port that it is."""
         listener.setblocking(False)
         self._task = asyncio.get_running_loop().create_task(self._server.serve([listener]), name="admin API")
         while not self._server.started and not self._task.done():

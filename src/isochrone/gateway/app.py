@@ -14,9 +14,11 @@ import errno
 import logging
 import os
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from isochrone.access.aliases import Aliases
 from isochrone.access.cors import Cors
@@ -24,10 +26,11 @@ from isochrone.access.paths import Paths
 from isochrone.access.tenants import Tenants
 from isochrone.adapters.engine.abilities import GIVES_TOKEN_IDS
 from isochrone.cluster import Cluster
+from isochrone.config.build import Configuration
 from isochrone.config.driver import Access, Link, RelayLimits, Routes
 from isochrone.gateway import descriptors, fetch, local
-from isochrone.gateway.brain import Brain
-from isochrone.gateway.doorkeeper import Doorkeeper
+from isochrone.gateway.brain import Brain, Mind
+from isochrone.gateway.doorkeeper import Doorkeeper, Menu
 from isochrone.gateway.inbound import Bodies
 from isochrone.gateway.limits import Sweep
 from isochrone.gateway.pool import Pool
@@ -63,16 +66,48 @@ class GatewaySettings:
     resume: bool = True
     """Ask for token ids on behalf of streams, so that they can go on on another instance. Needs `inject`."""
 
+    @classmethod
+    def of(cls, configuration: Configuration, relays: int = 1) -> Self:
+        """As configured, with no more clients than there can be open files for. Of `relays` processes that share the
+        work, each has its share of what is bounded for all together."""
+        file, limits = configuration.file, configuration.relay
+        if relays > 1:
+            limits = replace(limits, **{name: -(-getattr(limits, name) // relays) for name in SHARED})
+        open_files = descriptors.raise_limit()
+        most = descriptors.clients_max(open_files, len(configuration.instances))
+        log.info("%d open files: at most %d clients at once", open_files, min(most, limits.connections_max))
+        if most < limits.connections_max:
+            limits = replace(limits, connections_max=most)
+        return cls(
+            limits=limits,
+            paths=Paths(configuration.paths),
+            routes=configuration.routes,
+            aliases=configuration.aliases,
+            access=configuration.access,
+            inject=file.inject == "usage",
+            resume=file.resume,
+            half_close=file.listen.half_close == "allow",
+        )
+
+
+SHARED = ("connections_max", "upstream_connections_max", "bodies_bytes_max", "resume_bytes_max")
+"""Limits of the gateway as a whole."""
+
 
 class Gateway:
     """Driver 1: real sockets around the one door."""
 
-    def __init__(self, cluster: Cluster, settings: GatewaySettings | None = None) -> None:
+    def __init__(self, cluster: Menu, settings: GatewaySettings | None = None, brain: Mind | None = None) -> None:
+        """`brain`: where another process decides; else `cluster` is a whole one, which decides here."""
         settings = settings or GatewaySettings()
         self.cluster = cluster
         self.limits = settings.limits
         self.half_close = settings.half_close
-        self.brain = Brain(cluster)
+        estimate = None
+        if brain is None:
+            assert isinstance(cluster, Cluster)
+            brain, estimate = Brain(cluster), cluster.estimate
+        self.brain = brain
         self.pools: dict[str, Pool] = {}
         """Connections by instance id."""
         self.connections: set[ClientConnection] = set()
@@ -85,7 +120,7 @@ class Gateway:
         self.door: Doorkeeper | None = None
         """None: everybody may do everything."""
         if access.keys or access.tenants:
-            self.door = Doorkeeper(cluster, Tenants(access.tenants), access.keys, access.anonymous)
+            self.door = Doorkeeper(cluster, Tenants(access.tenants), access.keys, access.anonymous, estimate)
             self.records.append(self.door.record)
             self.brain.unrecorded.append(self.door.forget)
         self.id_prefix = secrets.token_hex(8).encode()
@@ -94,6 +129,8 @@ class Gateway:
         """The client's own credentials go to the engine, where that has none configured."""
         self.reception = self._new_reception(settings)
         self.sweep = Sweep(self, settings.limits.sweep_s)
+        self.noticed: Callable[[], None] = _nothing
+        """Called after each event that did not come from a request."""
         self.draining = False
         self.port = 0
         """The port that is listened on, once `start` is through."""
@@ -111,6 +148,7 @@ class Gateway:
         if isinstance(event, Observed) and (pool := self.pools.get(event.instance)) is not None:
             pool.gives_ids = event.snapshot.engine in GIVES_TOKEN_IDS
         self.brain.submit(event)
+        self.noticed()
 
     def models(self) -> dict[str, int | None]:
         """What clients may ask for: model or alias -> longest context, None: unknown."""
@@ -128,18 +166,28 @@ class Gateway:
 
     def add_instance(self, spec: InstanceSpec, link: Link | None = None) -> None:
         """Know an instance, or know it anew with other settings."""
+        self.connect(spec, link)
+        self.submit(Found(spec))
+
+    def connect(self, spec: InstanceSpec, link: Link | None = None) -> Pool:
+        """Connections to an instance, from now on with these settings."""
         pool = Pool(spec, link or Link(), self.limits)
         old = self.pools.get(spec.id)
         if old is not None:
             old.close()
         self.pools[spec.id] = pool
-        self.submit(Found(spec))
+        return pool
 
     def remove_instance(self, instance: str, drain: bool = True) -> None:
         """Send nothing more to an instance; `drain`: let it finish what it has."""
+        if instance in self.pools:
+            self.submit(Withdrawn(instance, drain))
+            self.disconnect(instance)
+
+    def disconnect(self, instance: str) -> None:
+        """No new connections to an instance."""
         pool = self.pools.pop(instance, None)
         if pool is not None:
-            self.submit(Withdrawn(instance, drain))
             pool.close()
 
     def configure(self, settings: GatewaySettings) -> None:
@@ -178,6 +226,14 @@ class Gateway:
         except OSError as error:
             raise OSError(error.errno or errno.EADDRINUSE, f"cannot listen on {host}:{port}: {plain(error)}") from error
         self.port = int(self._server.sockets[0].getsockname()[1])
+        self.sweep.start()
+
+    async def start_on(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Take clients in from a socket that is bound already."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(self), sock=listener, backlog=descriptors.backlog(), ssl=tls
+        )
+        self.port = int(listener.getsockname()[1])
         self.sweep.start()
 
     def admit(self, connection: ClientConnection) -> None:
@@ -227,6 +283,10 @@ class Gateway:
             if not self.brain.requests and not self.connections:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def plain(error: OSError) -> str:

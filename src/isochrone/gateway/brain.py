@@ -57,6 +57,28 @@ class Party(Protocol):
 
     def give_up(self, error: ApiError) -> None: ...
 
+    def grant(self, lines: bytes) -> None: ...
+
+    def said_tokens(self) -> int: ...
+
+
+class Mind(Protocol):
+    """What the data path asks of whoever decides: a `Brain` here, or a `BrainLink` to one in another process."""
+
+    now: Instant
+    requests: dict[str, Party]
+    records: list[Callable[[Decision], None]]
+    unrecorded: list[Callable[[str], None]]
+    faults: int
+
+    def submit(self, event: Event) -> None: ...
+
+    def knows(self, request: str) -> bool: ...
+
+    def fault(self, what: str) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class Brain:
     """Hands events to the cluster and its commands to the exchanges."""
@@ -95,6 +117,10 @@ class Brain:
         deadline = self.cluster.next_deadline()
         if deadline is not None and (self._timer is None or deadline < self._armed_for):
             self._arm(deadline)
+
+    def knows(self, request: str) -> bool:
+        """The id is in use."""
+        return request in self.requests
 
     def close(self) -> None:
         """Let the timer go; the loop is about to stop."""

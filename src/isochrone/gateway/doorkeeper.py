@@ -7,7 +7,7 @@
 With keys on, an identified request costs some 2 us here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -50,25 +50,38 @@ class Verifier(Protocol):
     def identify(self, digest: bytes, token: bytes) -> Identity | ApiError: ...
 
 
-class Books(Protocol):
-    """What the doorkeeper asks of `isochrone.cluster.Cluster`."""
+class Menu(Protocol):
+    """What there is: `isochrone.cluster.Cluster`, or what a relay was told of it."""
 
     def models(self) -> dict[str, int | None]: ...
 
-    def estimate(self, request: Request) -> tuple[int, int]: ...
+    def can_serve(self) -> bool: ...
+
+
+Estimate = Callable[[Request], tuple[int, int]]
+"""Prompt tokens of a request, and output tokens at most."""
 
 
 class Doorkeeper:
     """Stands between reading a request and handing it to the cluster."""
 
-    def __init__(self, cluster: Books, tenants: Tenants, keys_on: bool = True, anonymous: bool = False) -> None:
+    def __init__(
+        self,
+        menu: Menu,
+        tenants: Tenants,
+        keys_on: bool = True,
+        anonymous: bool = False,
+        estimate: Estimate | None = None,
+    ) -> None:
+        """`estimate`: for quotas; None: they are kept in another process, which calls `reserve` there."""
         self.ring = KeyRing()
         self.quotas = Quotas(tenants)
         self.verifier: Verifier | None = None
         self.keys_on = keys_on
         """False: credentials are not looked at and pass to the engine; everybody is anonymous."""
         self._anonymous = anonymous or not keys_on
-        self._cluster = cluster
+        self._menu = menu
+        self._estimate = estimate
 
     def configure(self, tenants: Tenants, anonymous: bool) -> None:
         """Other limits, also for accounts that are open."""
@@ -102,22 +115,31 @@ class Doorkeeper:
 
         `asked`: the model that the client named; who may use an alias may use what stands behind it.
         """
-        account = caller.account
-        tenant = account.tenant
+        tenant = caller.account.tenant
         request.tenant, request.key, request.priority = tenant.name, caller.key, tenant.priority
         if tenant.route is not None and request.route == DEFAULT_ROUTE:
             request.route = tenant.route
-        error = self._check_model(caller, request.model, asked) if account.tenant.models else None
-        if error is not None:
+        error = self._check_model(caller, request.model, asked) if tenant.models else None
+        if error is not None or self._estimate is None:
             return error
+        error, lines = self._reserve(caller.account, request, self._estimate)
+        if lines:
+            inbound.reply_lines += lines
+        return error
+
+    def reserve(self, request: Request) -> tuple[ApiError | None, bytes]:
+        """Set aside what a request needs that another process has let in; header lines that say what is left."""
+        assert self._estimate is not None
+        return self._reserve(self._account(request.tenant), request, self._estimate)
+
+    def _reserve(self, account: Account, request: Request, estimate: Estimate) -> tuple[ApiError | None, bytes]:
         prompt_tokens = output_tokens = 0
         if account.tokens is not None:
-            prompt_tokens, output_tokens = self._cluster.estimate(request)
+            prompt_tokens, output_tokens = estimate(request)
         now = clock.now()
         error = self.quotas.admit(now, account, request.id, prompt_tokens, output_tokens)
-        if account.tokens is not None or account.requests is not None:
-            inbound.reply_lines += account.lines(now)
-        return error
+        limited = account.tokens is not None or account.requests is not None
+        return error, account.lines(now) if limited else b""
 
     def record(self, decision: Decision) -> None:
         """A request is over."""
@@ -134,7 +156,7 @@ class Doorkeeper:
         """An error names the asked model and those that the tenant may use, never another's."""
         if asked and not self.sees(caller, asked):
             return model_not_allowed(asked)
-        served = self._cluster.models()
+        served = self._menu.models()
         if model in served:
             return None
         known = [name for name in served if self.sees(caller, name)]

@@ -282,6 +282,14 @@ class Exchange:
 
     # Parts.
 
+    def grant(self, lines: bytes) -> None:
+        """What the tenant has left, for the answer's head. Comes before the first dispatch."""
+        self.inbound.reply_lines += lines
+
+    def said_tokens(self) -> int:
+        """Output tokens that the client has."""
+        return self._tokens()
+
     def drop_upstream(self) -> None:
         """Close the connection to the instance, if there is one."""
         if self.upstream is not None:

@@ -23,6 +23,7 @@ from isochrone.gateway.inbound import Inbound
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Arrived
+from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request, Slo
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Reception:
         """The client's own id where it can be trusted in logs and headers and is not in use; else one of ours."""
         if asked is not None and _sane_id(asked):
             text = asked.decode()
-            if text not in self.gateway.brain.requests and (self.door is None or text not in self.door.quotas):
+            if not self.gateway.brain.knows(text) and (self.door is None or text not in self.door.quotas):
                 return text
         return f"{self._chance.getrandbits(64):016x}"
 
@@ -239,13 +240,8 @@ class Reception:
         self.gateway.bodies.release(inbound)
         self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
         request = self._id(inbound.read.get(b"x-request-id"))
-        now = self.gateway.brain.now
         tenant, key = (ANONYMOUS, "") if caller is None else (caller.tenant, caller.key)
-        record = Decision(
-            request=request, model="", path=path, tenant=tenant, key=key, route="default", stream=False, policy="",
-            arrived_at=now, prompt_tokens_estimate=0, ended_at=now, outcome="refused", reason=error.code,
-            status=error.status,
-        )  # fmt: skip
+        record = refusal(request, self.gateway.brain.now, path, tenant, key, error.code, error.status)
         about = b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request.encode()
         if error.status == 405:
             about += b"allow: POST\r\n"
@@ -254,6 +250,14 @@ class Reception:
         client.refuse(inbound, error, anthropic, about)
         for sink in self.gateway.records:
             sink(record)
+
+
+def refusal(request: str, now: Instant, path: str, tenant: str, key: str, code: str, status: int) -> Decision:
+    """The record of a request that the cluster never hears of."""
+    return Decision(
+        request=request, model="", path=path, tenant=tenant, key=key, route="default", stream=False, policy="",
+        arrived_at=now, prompt_tokens_estimate=0, ended_at=now, outcome="refused", reason=code, status=status,
+    )  # fmt: skip
 
 
 def _anything(model: str) -> bool:

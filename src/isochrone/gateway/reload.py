@@ -17,6 +17,7 @@ from isochrone.config.build import Configuration
 from isochrone.config.driver import Link
 from isochrone.config.problems import ConfigError
 from isochrone.config.reference import values
+from isochrone.gateway.app import GatewaySettings
 from isochrone.gateway.tls import towards_clients, towards_instance
 from isochrone.nouns.instance import InstanceSpec
 
@@ -30,8 +31,8 @@ Source = Callable[[], Configuration]
 
 RESTART = (
     "listen.host", "listen.port", "listen.tls.", "admin.host", "admin.port", "admin.key", "keys.file", "keys.redis",
-    "keys.reload_s", "keys.flush_s", "jwt.", "seed", "access_log", "warm_start", "watch_file_s", "limits.resolve_s",
-    "limits.log_lines_max", "limits.decisions_max", "limits.prefix_blocks_max",
+    "keys.reload_s", "keys.flush_s", "jwt.", "workers.", "seed", "access_log", "warm_start", "watch_file_s",
+    "limits.resolve_s", "limits.log_lines_max", "limits.decisions_max", "limits.prefix_blocks_max",
 )  # fmt: skip
 """Keys, or beginnings of keys, whose new values take effect with the next start."""
 
@@ -74,7 +75,7 @@ def apply(service: "Service", new: Configuration) -> Reloaded:
     old = service.configuration
     settings, restart = _other_values(service, old, new)
     service.configuration = service.admin_api.configuration = new
-    service.gateway.configure(service.gateway_settings(new))
+    service.gateway.configure(GatewaySettings.of(new))
     if service.tokens is not None and service.gateway.door is not None:
         service.tokens.tenants = service.gateway.door.quotas.tenants
     if old.scrape != new.scrape:
@@ -90,6 +91,8 @@ def apply(service: "Service", new: Configuration) -> Reloaded:
         "configuration taken up: %d instances added, %d drain, %d changed, settings: %s",
         len(added), len(removed), len(changed), ", ".join(settings) or "as before",
     )  # fmt: skip
+    if service.relays is not None:
+        service.relays.reloaded()
     if restart:
         log.warning("these take effect with the next start: %s", ", ".join(restart))
     return Reloaded(added, removed, changed, settings, restart)

@@ -3,21 +3,22 @@
 import asyncio
 import logging
 import random
+import socket
 import ssl
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isochrone.access.paths import Paths
 from isochrone.adapters.keystore import StoreError
 from isochrone.cluster import Cluster
 from isochrone.config.build import Configuration
 from isochrone.config.problems import ConfigError
-from isochrone.gateway import descriptors, gauges
+from isochrone.gateway import gauges
 from isochrone.gateway.accesslog import AccessLog
 from isochrone.gateway.admin import Admin
 from isochrone.gateway.admin_server import AdminServer
 from isochrone.gateway.app import Gateway, GatewaySettings, plain
+from isochrone.gateway.doorkeeper import Doorkeeper
 from isochrone.gateway.fleet import Fleet
 from isochrone.gateway.keywatch import KeyWatch
 from isochrone.gateway.metrics import Metrics
@@ -25,6 +26,7 @@ from isochrone.gateway.reload import Reloaded, Source, apply, check
 from isochrone.gateway.tls import towards_clients
 from isochrone.gateway.warmstart import WarmStart
 from isochrone.gateway.watch import Watch
+from isochrone.gateway.workers.sessions import Sessions
 from isochrone.observe.families import Family, families
 
 if TYPE_CHECKING:
@@ -37,19 +39,44 @@ class StartError(Exception):
     """The gateway cannot start; the message says why and names what to change."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What the brain of several relay processes is given by the process that starts it."""
+
+    epoch: int
+    """Brains before this one."""
+    relays: socket.socket
+    """Where relays connect: a Unix socket that is bound already."""
+    admin: socket.socket
+    """Of the admin port, which listens already."""
+    port: int
+    """Where the relays take clients in."""
+
+
 class Service:
     """Made from a configuration; `start`, `reload` now and then, `stop` (which drains)."""
 
-    def __init__(self, configuration: Configuration, source: Source | None = None) -> None:
-        """`source`: where a reload finds the configuration anew; None: it cannot be reloaded."""
+    def __init__(self, configuration: Configuration, source: Source | None = None, seat: Seat | None = None) -> None:
+        """`source`: where a reload finds the configuration anew; None: it cannot be reloaded. `seat`: clients are taken
+        in by relay processes; None: here."""
         file = configuration.file
         self.configuration = configuration
         self._source = source
+        self._seat = seat
         self._reloading = asyncio.Lock()
         self.cluster = Cluster(configuration.settings, random.Random(file.seed))
-        self.gateway = Gateway(self.cluster, self.gateway_settings(configuration))
+        self.gateway = Gateway(self.cluster, GatewaySettings.of(configuration))
         self.watch = Watch(self.gateway, configuration.scrape, random.Random(file.seed + 1))
-        self.fleet = Fleet(self.gateway, self.watch)
+        self.fleet = Fleet(self.cluster, self.gateway, self.watch)
+        self.relays: Sessions | None = None
+        if seat is not None:
+            relays = configuration.file.workers.count
+            self.relays = Sessions(
+                self.cluster, self.gateway, seat.relays, relays, seat.epoch, lambda: self.configuration.text
+            )
+            self.gateway.noticed = self.relays.look
+            self.relays.take_over = self.fleet.take_over
+            self.fleet.relays = self.relays
         self.access_log = AccessLog(file.access_log, file.limits.log_lines_max) if file.access_log != "off" else None
         self.warm_start = WarmStart(Path(file.warm_start), self.cluster) if file.warm_start else None
         self.metrics = Metrics()
@@ -75,7 +102,6 @@ class Service:
                 self.keys.start()
             except StoreError as error:
                 raise StartError(f"keys: {error}") from None
-        await self._start_tokens()
         if self.warm_start is not None and self.warm_start.load():
             log.info("warm start: took up what %s knows", file.warm_start)
         if self.access_log is not None:
@@ -89,21 +115,9 @@ class Service:
                 self.fleet.join(spec, self.configuration.links[spec.id])
             except OSError as error:  # ssl.SSLError too
                 raise StartError(f"instance {spec.id}: tls: {error}") from None
-        try:
-            self.tls = self._listen_tls()
-        except OSError as error:  # ssl.SSLError too
-            raise StartError(f"listen.tls: {error.strerror or error}") from None
-        try:
-            await self.gateway.start(file.listen.host, file.listen.port, self.tls)
-            self.port = self.gateway.port
-        except OSError as error:
-            raise StartError(error.strerror or str(error)) from None
-        try:
-            self.admin_port = await self.admin.start(file.admin.host, file.admin.port)
-        except OSError as error:
-            raise StartError(
-                f"admin port: cannot listen on {file.admin.host}:{file.admin.port}: {plain(error)}"
-            ) from None
+        if self._seat is None:
+            self.tokens = await start_tokens(self.configuration, self.gateway.door)
+        await (self._listen() if self._seat is None else self._take_relays(self._seat))
         if self.warm_start is not None:
             self.warm_start.start()
 
@@ -111,6 +125,8 @@ class Service:
         """Take nothing new, let running requests end, and close everything. Also after a failed start."""
         limit_s = self.cluster.settings.drain_s_max if drain_s_max is None else drain_s_max
         await self.gateway.drain(limit_s)
+        if self.relays is not None:
+            await self.relays.close()
         await self.watch.close()
         if self.tokens is not None:
             await self.tokens.close()
@@ -131,29 +147,29 @@ class Service:
             await asyncio.to_thread(check, new)
             return apply(self, new)
 
-    def gateway_settings(self, configuration: Configuration) -> GatewaySettings:
-        """What the data path is told, with no more clients than there can be open files for."""
-        file, limits = configuration.file, configuration.relay
-        open_files = descriptors.raise_limit()
-        most = descriptors.clients_max(open_files, len(configuration.instances))
-        log.info("%d open files: at most %d clients at once", open_files, min(most, limits.connections_max))
-        if most < limits.connections_max:
-            limits = replace(limits, connections_max=most)
-        return GatewaySettings(
-            limits=limits,
-            paths=Paths(configuration.paths),
-            routes=configuration.routes,
-            aliases=configuration.aliases,
-            access=configuration.access,
-            inject=file.inject == "usage",
-            resume=file.resume,
-            half_close=file.listen.half_close == "allow",
-        )
+    async def _listen(self) -> None:
+        """Take in clients and operators. StartError where an address is taken, or a certificate cannot be read."""
+        file = self.configuration.file
+        self.tls = listener_tls(self.configuration)
+        try:
+            await self.gateway.start(file.listen.host, file.listen.port, self.tls)
+            self.port = self.gateway.port
+        except OSError as error:
+            raise StartError(error.strerror or str(error)) from None
+        try:
+            self.admin_port = await self.admin.start(file.admin.host, file.admin.port)
+        except OSError as error:
+            raise StartError(
+                f"admin port: cannot listen on {file.admin.host}:{file.admin.port}: {plain(error)}"
+            ) from None
 
-    def _listen_tls(self) -> ssl.SSLContext | None:
-        """TLS for clients, where a certificate is configured."""
-        tls = self.configuration.file.listen.tls
-        return None if tls.cert is None else towards_clients(tls.cert, tls.key, tls.client_ca)
+    async def _take_relays(self, seat: Seat) -> None:
+        """Take in relays, which take in clients, and operators."""
+        assert self.relays is not None
+        self.gateway.sweep.start()
+        await self.relays.start()
+        self.port = seat.port
+        self.admin_port = await self.admin.start_on(seat.admin)
 
     def _key_watch(self) -> KeyWatch | None:
         """What keeps keys and usage; None where everybody may do everything."""
@@ -166,23 +182,34 @@ class Service:
         self.metrics.add(lambda: gauges.tenant_gauges(door.quotas.accounts.values()))
         return keys
 
-    async def _start_tokens(self) -> None:
-        """Take tokens of an issuer, where one is configured."""
-        plan, door = self.configuration.tokens, self.gateway.door
-        if plan is None or door is None:
-            return
-        from isochrone.gateway.jwks import JwksError  # 10 MB of cryptography that most gateways never need
-        from isochrone.gateway.oidc import TokenVerifier
-
-        self.tokens = TokenVerifier(plan, door.quotas.tenants)
-        try:
-            await self.tokens.start()
-        except JwksError as error:
-            raise StartError(f"jwt: {error}") from None
-        door.verifier = self.tokens
-
     def _process(self) -> list[Family]:
         settings = self.cluster.settings
-        return gauges.build_info(settings.policy, settings.shadow) + gauges.process_gauges(
-            self.gateway, self.access_log
-        )
+        build = gauges.build_info(settings.policy, settings.shadow)
+        if self.relays is not None:
+            return build + self.relays.reports.families(self.access_log)
+        return build + gauges.process_gauges(self.gateway, self.access_log)
+
+
+def listener_tls(configuration: Configuration) -> ssl.SSLContext | None:
+    """TLS for clients, where a certificate is configured. StartError where it cannot be read."""
+    tls = configuration.file.listen.tls
+    try:
+        return None if tls.cert is None else towards_clients(tls.cert, tls.key, tls.client_ca)
+    except OSError as error:  # ssl.SSLError too
+        raise StartError(f"listen.tls: {error.strerror or error}") from None
+
+
+async def start_tokens(configuration: Configuration, door: Doorkeeper | None) -> "TokenVerifier | None":
+    """Take tokens of an issuer, where one is configured. StartError where its keys cannot be used."""
+    if configuration.tokens is None or door is None:
+        return None
+    from isochrone.gateway.jwks import JwksError  # 10 MB of cryptography that most gateways never need
+    from isochrone.gateway.oidc import TokenVerifier
+
+    tokens = TokenVerifier(configuration.tokens, door.quotas.tenants)
+    try:
+        await tokens.start()
+    except JwksError as error:
+        raise StartError(f"jwt: {error}") from None
+    door.verifier = tokens
+    return tokens

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isochrone.cli.serve import follow
+from isochrone.cli.serving import follow
 from isochrone.config.loader import load
 from isochrone.config.problems import ConfigError
 from isochrone.gateway.reload import reload_when_told
