@@ -15,6 +15,7 @@ from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch
 from isochrone.nouns.decision import Try
 from isochrone.nouns.events import attempt_id
+from isochrone.nouns.instance import State
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
 from isochrone.scheduling.admission import shed_at
 from isochrone.scheduling.binding import is_open, next_held, second_best
@@ -327,18 +328,24 @@ def _shed_at(flow: Flow, least_s: float) -> Instant | None:
 
 
 def _barred(flow: Flow) -> frozenset[int]:
-    """Slots where the request may not go: an attempt has failed there, or its context is too short."""
+    """Slots where the request may not go: an attempt has failed there, its context is too short, or, once an instance
+    has failed it, that are on trial themselves while others are well."""
     pool = flow.pool
+    barred = flow.tried
+    if flow.ordinal:
+        well = {one.slot for one in pool.members if one.life.state is State.READY}
+        if well - barred:
+            barred |= set(pool.slots) - well
     longest = pool.longest
     if longest is None or not pool.mixed_contexts:
-        return flow.tried
+        return barred
     tokens = flow.ask.prompt_tokens
     short = {
         slot
         for slot, limit in zip(pool.slots, pool.limits, strict=True)
         if limit is not None and limit < longest and tokens > limit
     }
-    return flow.tried | short if short else flow.tried
+    return barred | short if short else barred
 
 
 def _rehit(world: World, pool: ModelPool, position: int, first_block: int) -> None:

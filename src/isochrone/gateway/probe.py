@@ -13,6 +13,8 @@ from isochrone.gateway.descriptors import is_ours
 from isochrone.nouns.events import Probed, Verdict
 
 HEALTH = "/health"
+DOWN_SHARE = 0.5
+"""Of the interval, while an instance does not answer: it is to be back within 2 s of being well, jitter included."""
 FALLBACK = "/v1/models"
 """Asked instead where an engine has no /health."""
 
@@ -38,7 +40,8 @@ class Heart:
         """Beat until cancelled."""
         while True:
             await self.beat()
-            await asyncio.sleep(jittered(self._plan.heartbeat_interval_s, self._chance))
+            share = 1.0 if self._alive else DOWN_SHARE
+            await asyncio.sleep(jittered(share * self._plan.heartbeat_interval_s, self._chance))
 
     async def beat(self) -> Verdict | None:
         """Ask once and tell the cluster. None: we could not ask, which is no news of the instance."""

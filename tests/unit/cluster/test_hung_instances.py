@@ -97,8 +97,7 @@ def test_answers_that_are_not_streamed_may_take_long_while_figures_move() -> Non
 
 
 def test_a_long_prompt_is_not_taken_for_a_hang() -> None:
-    """85,000 tokens on an engine that gives nobody a token meanwhile, and tells no figure before it is done: 16 s for an
-    8B model on an A100."""
+    """85,000 tokens on an engine that gives nobody a token meanwhile and tells no figure: 16 s for an 8B on an A100."""
     door = Door()
     busy(door)
     long = door.ask(prompt_tokens=85_000)
