@@ -20,6 +20,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from math import erfc, inf, log, sqrt
 
+import numpy as np
+
 from isochrone.nouns.instant import SECOND, Instant
 
 BINS = 40
@@ -28,6 +30,9 @@ EDGES = (0.0, *(4.0 * 1.25**k for k in range(BINS)))
 LONGEST = EDGES[-1]
 TAIL_TOKENS = LONGEST / 4
 """Mean of what is left beyond the last edge."""
+TAIL_POINTS = np.arange(1, 129) * (TAIL_TOKENS / 16)
+"""Where the exponential tail is drawn as straight lines, for questions about many answers at once; to a share of
+1/3,000 of it."""
 PRIOR_WEIGHT = 30.0
 """Answers that the parent counts for in an empty node; in one of n answers PRIOR_WEIGHT^2 / (PRIOR_WEIGHT + n)."""
 PRIOR_MEDIAN_TOKENS, PRIOR_SIGMA = 130.0, 1.0
@@ -44,7 +49,7 @@ NODES_MAX = 256
 class Curve:
     """A survival function on the bins' edges, linear in between."""
 
-    __slots__ = ("_areas", "_negated", "_slopes", "_survival", "mean")
+    __slots__ = ("_areas", "_drawn", "_negated", "_slopes", "_survival", "mean")
 
     def __init__(self, survival: Sequence[float]) -> None:
         """`survival`: share of answers longer than each edge; 1 at 0, falling, above 0."""
@@ -58,6 +63,8 @@ class Curve:
             self._areas.append(self._areas[b] + 0.5 * width * (survival[b] + survival[b + 1]))
         self.mean = self._areas[BINS] + survival[BINS] * TAIL_TOKENS
         """Tokens, without any bound."""
+        self._drawn: tuple[np.ndarray, np.ndarray] | None = None
+        """Lengths and -S there, for `remaining_many`; made when first asked for."""
 
     def share_longer(self, tokens: float) -> float:
         """S(tokens)."""
@@ -99,6 +106,17 @@ class Curve:
             slope = self._slopes[at - 1]
             length = EDGES[at - 1] + ((self._survival[at - 1] - share) / slope if slope > 0.0 else 0.0)
         return min(max(length - so_far, 0.0), bound - so_far)
+
+    def remaining_many(self, so_far: np.ndarray, qs: np.ndarray) -> np.ndarray:
+        """`remaining_quantile` for n answers and k shares at once, without bounds: tokens, k x n."""
+        if self._drawn is None:
+            tail = self._survival[BINS] * np.exp(TAIL_POINTS / -TAIL_TOKENS)
+            self._drawn = np.concatenate([EDGES, LONGEST + TAIL_POINTS]), -np.concatenate([self._survival, tail])
+        lengths, negated = self._drawn
+        shares = np.interp(so_far, lengths, negated)
+        found = np.interp((1.0 - qs)[:, None] * shares, negated, lengths)
+        left: np.ndarray = np.maximum(found - so_far, 0.0)
+        return left
 
     @property
     def survival(self) -> Sequence[float]:
@@ -258,10 +276,9 @@ class OutputLengths:
         bound = inf if max_tokens is None else max_tokens
         return [curve.remaining_quantile(q, so_far, bound) for q in qs]
 
-    def remaining_quantiles(self, so_far: int, qs: Sequence[float]) -> list[float]:
-        """`quantiles` over all models and routes."""
-        curve = self._all.curve()
-        return [curve.remaining_quantile(q, so_far, inf) for q in qs]
+    def remaining_many(self, so_far: np.ndarray, qs: np.ndarray) -> np.ndarray:
+        """`quantiles` over all models and routes, for many answers at once: tokens, shares x answers."""
+        return self._all.curve().remaining_many(so_far, qs)
 
     def observations(self, model: str, route: str) -> int:
         """Answers seen for the key."""

@@ -50,7 +50,7 @@ IMPOSED_SHEDDABLE = 0.1
 SLACK_FLOOR_S = 0.3
 SLACK_MIN_S = 0.05
 SLACK_AGE_NS = 100 * MILLISECOND
-SLACK_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+SLACK_QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 OWED_TOKEN_S = 0.0005
 """Cold price of one output token still owed: a decode step of some 15 ms shared by some 30 requests."""
 
@@ -244,20 +244,20 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
 def _refresh_slack(instance: Instance, step_s: float, lengths: OutputLengths, now: Instant) -> None:
     """Sum over decoding requests with a TPOT target of the mean of 1/slack over quantiles of what they still have to
     say: the share of its budget that a second of delay takes from each. Kept for 100 ms."""
-    total = 0.0
-    for flight in instance.ledger.decoding.values():
-        target = flight.tpot_slo_s
-        if target is None or flight.first_token_at is None:
-            continue
-        so_far = flight.output_tokens
-        spent_s = (now - flight.first_token_at) / SECOND
-        left = lengths.remaining_quantiles(so_far, SLACK_QUANTILES)
-        for tokens in left:
-            slack = target * (so_far + tokens) - spent_s - tokens * step_s
-            if slack > SLACK_MIN_S:
-                total += 1.0 / (max(SLACK_FLOOR_S, slack) * len(SLACK_QUANTILES))
-    instance.slack_per_s = total
     instance.slack_at = now
+    rows = [
+        (flight.tpot_slo_s, flight.output_tokens, now - flight.first_token_at)
+        for flight in instance.ledger.decoding.values()
+        if flight.tpot_slo_s is not None and flight.first_token_at is not None
+    ]
+    if not rows:
+        instance.slack_per_s = 0.0
+        return
+    target, so_far, spent_ns = np.array(rows).T
+    left = lengths.remaining_many(so_far, SLACK_QUANTILES)
+    slack = (target * so_far - spent_ns / SECOND) + left * (target - step_s)
+    shares = np.where(slack > SLACK_MIN_S, 1.0 / np.maximum(slack, SLACK_FLOOR_S), 0.0)
+    instance.slack_per_s = float(shares.sum()) / len(SLACK_QUANTILES)
 
 
 def equal_cost(ask: Ask, rows: Sequence[Row], now: Instant) -> list[float]:

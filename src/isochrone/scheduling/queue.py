@@ -28,8 +28,9 @@ from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
+from isochrone.scheduling.places import CHUNK, DUE, PENDING, SHARE, TOKEN_PRICE, Places
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import Ask, Row, token_price_s
+from isochrone.scheduling.price import Ask
 
 KEY_BASE_S = 0.5
 KEY_WORK = 3.0
@@ -41,6 +42,8 @@ PRIORITY_S = 1e9
 HOLD_PATIENCE = 2.0
 """For each second that a request has waited, a place may be this many seconds dearer than its best one."""
 FIRST_LANES = 16
+COLUMNS = ("tokens", "output", "ttft_slo_s", "sheddable", "step_s_max", "since", "key", "priority", "line")
+TOKENS, MAY_SHED, STEP_MAX, SINCE, KEY, PRIORITY, LINE = 0, 3, 4, 5, 6, 7, 8
 
 
 class Held(msgspec.Struct, gc=False, kw_only=True):
@@ -71,19 +74,20 @@ def order_key(arrived_at: Instant, priority: int, least_work_s: float) -> float:
 
 
 class HeldQueue:
-    """Held requests of one pool and the matrix of their prices."""
+    """Held requests of one pool and the matrix of their prices. Lanes 0 to n - 1 are in use: the last one moves into a
+    gap."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Held] = {}
-        self._lanes: list[Held | None] = []
-        self._free: list[int] = []
-        self._barred: set[int] = set()
-        """Lanes of requests that may not go everywhere."""
-        self._positions = 0
+        self._lanes: list[Held] = []
+        self._places = Places(())
+        self._slots: list[int] = []
+        """Of the instance on each position."""
         self._version = -1
-        self._tokens = self._output = self._ttft = self._since = self._key = self._step_max = np.empty(0)
-        self._sheddable = np.empty(0, dtype=bool)
-        self._priority = self._line = np.empty(0, dtype=np.int64)
+        self._capped = self._plain = self._barred = 0
+        """How many have a cap, may not be shed, may not go everywhere."""
+        self._numbers = np.zeros((len(COLUMNS), 0))
+        """COLUMNS x lanes."""
         self._hits = self._static = np.empty((0, 0))
 
     def __len__(self) -> int:
@@ -91,100 +95,115 @@ class HeldQueue:
 
     def add(self, held: Held, pool: Pool) -> None:
         """Let a request wait. The pool's rows must be fresh."""
-        if self.is_stale(pool):
+        if not self._lanes or self.is_stale(pool):  # rows are not followed while nobody waits
             self.rebuild(pool)
-        if not self._free:
+        lane = len(self._lanes)
+        if lane == self._numbers.shape[1]:
             self._grow()
-        lane = self._free.pop()
         held.lane = lane
-        self._lanes[lane] = held
+        self._lanes.append(held)
         self.entries[held.request] = held
-        if held.barred or held.apart:
-            self._barred.add(lane)
-        self._fill(lane, held, pool)
+        self._count(held, 1)
+        self._fill(held)
 
     def remove(self, request: str) -> Held | None:
         """Take a request out, wherever it goes."""
         held = self.entries.pop(request, None)
-        if held is not None:
-            self._lanes[held.lane] = None
-            self._free.append(held.lane)
-            self._barred.discard(held.lane)
-            self._static[held.lane, :] = np.inf
-            self._key[held.lane] = np.inf
-            self._step_max[held.lane] = 0.0
+        if held is None:
+            return None
+        self._count(held, -1)
+        last = self._lanes.pop()
+        if last is not held:
+            gap = held.lane
+            self._lanes[gap] = last
+            for columns in (self._numbers.T, self._hits, self._static):
+                columns[gap] = columns[last.lane]
+            last.lane = gap
+        held.lane = -1
         return held
 
     def reprice(self, pool: Pool, positions: Iterable[int]) -> None:
         """The rows of these positions changed."""
         assert not self.is_stale(pool)
         for position in positions:
-            self._price_column(position, pool.rows[position])
+            self._places.update(position, pool.rows[position])
+            self._price_column(position)
 
     def rehit(self, pool: Pool, position: int, hits: dict[str, int]) -> None:
         """Cached tokens of these requests on this position changed."""
+        assert not self.is_stale(pool)
         for request, tokens in hits.items():
             self._hits[self.entries[request].lane, position] = tokens
-        self._price_column(position, pool.rows[position])
+        self._price_column(position)
 
     def best(
         self, pool: Pool, now: Instant, settings: Settings, fairness: Fairness | None = None
     ) -> Choice | None:  # fmt: skip
         """The request to send next and where, or None. The pool's rows must be fresh and re-priced."""
-        if not self.entries:
+        n = len(self._lanes)
+        if not n:
             return None
         assert not self.is_stale(pool)
-        pending = np.array([row.pending_s + max(0, row.head_due - now) * 1e-9 for row in pool.rows])
-        room = np.array([row.has_room for row in pool.rows])
-        idle = np.array([row.idle for row in pool.rows])
-        chunk_s = np.array([row.chunk_s for row in pool.rows])
-        open_plain = room & (idle | (pending <= settings.hold_chunks * chunk_s))
-        open_sheddable = room & (idle | (pending <= settings.hold_chunks_sheddable * chunk_s))
-        if not (open_plain.any() or open_sheddable.any()):
+        places = self._places
+        fields = places.matrix
+        head = np.maximum(fields[DUE] - now, 0.0) * 1e-9
+        pending = fields[PENDING] + head
+        plain = places.idle | (pending <= settings.hold_chunks * fields[CHUNK])
+        sheddable = places.idle | (pending <= settings.hold_chunks_sheddable * fields[CHUNK])
+        takes = plain if self._plain == n else sheddable if not self._plain else plain | sheddable
+        takers = np.flatnonzero(places.room & takes)
+        if not takers.size:
             return None
-        head = np.array([row.share * max(0, row.head_due - now) * 1e-9 for row in pool.rows])
-        price = self._static + head
-        open_now = np.where(self._sheddable[:, None], open_sheddable, open_plain)
-        if self._step_max.any():
-            open_now &= idle | cap.allows_many(self._tokens, self._step_max, pool.rows)
-        open_price = np.where(open_now, price, np.inf)
+        price = self._static[:n] + fields[SHARE] * head
+        open_price = price[:, takers]
+        if 0 < self._plain < n:  # both kinds wait, and what is open to one may not be to the other
+            is_open = np.where(self._sheddable(n)[:, None], sheddable[takers], plain[takers])
+            open_price[~is_open] = np.inf
+        if self._capped:
+            allowed = cap.allows_many(self._numbers[TOKENS, :n], self._numbers[STEP_MAX, :n], pool.rows)
+            open_price[~(places.idle | allowed)[:, takers]] = np.inf
         best_open = open_price.min(axis=1)
-        idle_fits = (np.isfinite(price) & (idle & room)).any(axis=1)
-        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - self._since)
-        near = (best_open <= price.min(axis=1) + slack) | (self._saved(price, open_price, pool) <= slack)
-        goes = np.isfinite(best_open) & (near | idle_fits)
+        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - self._numbers[SINCE, :n])
+        goes = best_open <= price.min(axis=1) + slack
+        if self._plain:
+            goes |= self._saved(price, open_price, takers) <= slack
+        idle = places.idle[takers]
+        if idle.any():
+            goes |= np.isfinite(open_price[:, idle]).any(axis=1)
+        goes &= best_open < np.inf
         if not goes.any():
             return None
         held = self._first(goes, fairness)
-        return held, int(open_price[held.lane].argmin()), price[held.lane]
+        return held, int(takers[open_price[held.lane].argmin()]), price[held.lane]
 
-    def _saved(self, price: np.ndarray, open_price: np.ndarray, pool: Pool) -> np.ndarray:
+    def _sheddable(self, n: int) -> np.ndarray:
+        sheddable: np.ndarray = self._numbers[MAY_SHED, :n] > 0.0
+        return sheddable
+
+    def _saved(self, price: np.ndarray, open_price: np.ndarray, takers: np.ndarray) -> np.ndarray:
         """What each request would save by the deeper prefix of its cheapest instance, against its cheapest open one."""
-        here, there = open_price.argmin(axis=1), price.argmin(axis=1)
-        lanes = np.arange(len(price))
+        n = len(price)
+        lanes = np.arange(n)
+        here, there = takers[open_price.argmin(axis=1)], price.argmin(axis=1)
         deeper = self._hits[lanes, there] - self._hits[lanes, here]
-        saved: np.ndarray = deeper * np.array([token_price_s(row) for row in pool.rows])[here]
-        return np.where(self._sheddable, np.inf, saved)
+        saved: np.ndarray = deeper * self._places.matrix[TOKEN_PRICE, here]
+        return np.where(self._sheddable(n), np.inf, saved)
 
     def _first(self, goes: np.ndarray, fairness: Fairness | None) -> Held:
         """Whose turn it is, of the lanes that can go."""
-        if fairness is None:
-            lane = int(np.where(goes, self._key, np.inf).argmin())
-        else:
-            lanes = np.flatnonzero(goes)
-            lanes = lanes[self._priority[lanes] == self._priority[lanes].max()]
-            served = fairness.counters[self._line[lanes]]
+        lanes = np.flatnonzero(goes)
+        if fairness is not None:
+            priority = self._numbers[PRIORITY, lanes]
+            lanes = lanes[priority == priority.max()]
+            served = fairness.counters[self._numbers[LINE, lanes].astype(np.intp)]
             lanes = lanes[served == served.min()]
-            lane = int(lanes[self._key[lanes].argmin()])
-        held = self._lanes[lane]
-        assert held is not None
-        return held
+        return self._lanes[int(lanes[self._numbers[KEY, lanes].argmin()])]
 
     def share(self, fairness: Fairness, tenant_of: Callable[[Held], str]) -> None:
         """Requests of several tenants wait from here on: look up whose each is."""
         for held in self.entries.values():
             held.line = fairness.line(tenant_of(held))
-            self._line[held.lane] = held.line
+            self._numbers[LINE, held.lane] = held.line
 
     def in_turn(self, fairness: Fairness | None) -> list[Held]:
         """Everything held, by whose turn it is."""
@@ -196,7 +215,8 @@ class HeldQueue:
 
     def hits_of(self, held: Held) -> list[int]:
         """Cached tokens by position, as last counted."""
-        return [int(tokens) for tokens in self._hits[held.lane]]
+        hits: list[int] = self._hits[held.lane].astype(np.int64).tolist()
+        return hits
 
     def is_stale(self, pool: Pool) -> bool:
         """The pool's membership has changed since: positions mean other instances now."""
@@ -205,67 +225,54 @@ class HeldQueue:
     def rebuild(self, pool: Pool) -> None:
         """Lay the matrix out for the pool's members of now. The asks' hits must have been counted for them."""
         self._version = pool.version
-        self._positions = len(pool.rows)
-        self._hits = np.zeros((len(self._lanes), self._positions))
-        self._static = np.full((len(self._lanes), self._positions), np.inf)
-        for held in self.entries.values():
-            self._fill(held.lane, held, pool)
+        self._places = Places(pool.rows)
+        lanes, positions = self._numbers.shape[1], len(pool.rows)
+        self._slots = [row.slot for row in pool.rows]
+        self._hits, self._static = np.zeros((lanes, positions)), np.zeros((lanes, positions))
+        for held in self._lanes:
+            self._fill(held)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        old = len(self._lanes)
+        old = self._numbers.shape[1]
         new = max(FIRST_LANES, 2 * old)
-        self._lanes += [None] * (new - old)
-        self._free = list(range(new - 1, old - 1, -1))
+        self._numbers = np.concatenate([self._numbers, np.zeros((len(COLUMNS), new - old))], axis=1)
+        more = np.zeros((new - old, self._hits.shape[1]))
+        self._hits, self._static = np.concatenate([self._hits, more]), np.concatenate([self._static, more])
 
-        def longer(column: np.ndarray, fill: float) -> np.ndarray:
-            grown = np.full((new, *column.shape[1:]), fill, dtype=column.dtype)
-            grown[:old] = column
-            return grown
+    def _count(self, held: Held, by: int) -> None:
+        self._plain += 0 if held.ask.sheddable else by
+        self._capped += by if held.ask.step_s_max else 0
+        self._barred += by if held.barred or held.apart else 0
 
-        self._tokens, self._output = longer(self._tokens, 0), longer(self._output, 0)
-        self._ttft, self._key = longer(self._ttft, 0), longer(self._key, np.inf)
-        self._since = longer(self._since, 0)
-        self._step_max = longer(self._step_max, 0)
-        self._priority, self._line = longer(self._priority, 0), longer(self._line, 0)
-        self._sheddable = longer(self._sheddable, False)
-        self._hits, self._static = longer(self._hits, 0), longer(self._static, np.inf)
+    def _fill(self, held: Held) -> None:
+        ask, lane = held.ask, held.lane
+        self._numbers[:, lane] = (
+            ask.prompt_tokens, ask.output_tokens, ask.ttft_slo_s, ask.sheddable, ask.step_s_max, held.since, held.key,
+            held.priority, held.line,
+        )  # fmt: skip
+        hits = self._hits[lane]
+        hits[:] = 0 if ask.hits is None else ask.hits
+        static = self._static[lane]
+        static[:] = self._places.price(
+            float(ask.prompt_tokens), hits, ask.output_tokens, ask.sheddable, ask.ttft_slo_s, slice(None)
+        )
+        if held.apart:
+            static[:] = np.inf
+        elif held.barred:
+            static[[slot in held.barred for slot in self._slots]] = np.inf
 
-    def _fill(self, lane: int, held: Held, pool: Pool) -> None:
-        ask = held.ask
-        self._tokens[lane], self._output[lane] = ask.prompt_tokens, ask.output_tokens
-        self._ttft[lane], self._key[lane] = ask.ttft_slo_s, held.key
-        self._since[lane] = held.since
-        self._sheddable[lane], self._step_max[lane] = ask.sheddable, ask.step_s_max
-        self._priority[lane], self._line[lane] = held.priority, held.line
-        self._hits[lane, :] = 0 if ask.hits is None else np.asarray(ask.hits)
-        for position, row in enumerate(pool.rows):
-            self._static[lane, position] = self._price(slice(lane, lane + 1), position, row)[0]
-            if held.apart or row.slot in held.barred:
-                self._static[lane, position] = np.inf
-
-    def _price_column(self, position: int, row: Row) -> None:
-        column = self._price(slice(None), position, row)
-        column[np.isinf(self._key)] = np.inf  # free lanes
-        for lane in self._barred:
-            held = self._lanes[lane]
-            if held is not None and (held.apart or row.slot in held.barred):
-                column[lane] = np.inf
-        self._static[:, position] = column
-
-    def _price(self, lanes: slice, position: int, row: Row) -> np.ndarray:
-        """`price.equal_cost` for many requests on one row, without the head's remaining time."""
-        tokens = self._tokens[lanes]
-        u = tokens - self._hits[lanes, position]
-        work = u * (row.token_s + row.pair_s * (tokens - 0.5 * u))
-        sheddable = row.sheddable + self._ttft[lanes] * row.slack_per_s
-        weight = np.where(self._sheddable[lanes], sheddable, row.plain)
-        decode = self._output[lanes] * (row.crowd_s + row.crowd_kv_s * tokens)
-        price: np.ndarray = row.base_s + row.factor * (work * weight + decode)
-        if row.has_slot and not row.has_room:  # over the hard KV limit
-            price = np.full_like(price, np.inf)
-        return price
+    def _price_column(self, position: int) -> None:
+        n = len(self._lanes)
+        tokens, output, ttft, sheddable = self._numbers[:4, :n]
+        column = self._static[:n, position]
+        column[:] = self._places.price(tokens, self._hits[:n, position], output, sheddable > 0.0, ttft, position)
+        if self._barred:
+            slot = self._slots[position]
+            for held in self._lanes:
+                if held.apart or slot in held.barred:
+                    column[held.lane] = np.inf
 
 
 def _by_key(held: Held) -> float:

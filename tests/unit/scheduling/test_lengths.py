@@ -4,6 +4,7 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 
 from isochrone.nouns.instant import SECOND
@@ -228,7 +229,11 @@ def test_quantiles_over_everything() -> None:
     for _ in range(1000):
         lengths.observe("m", "r", exponential(300, chance), False, 0)
     qs = (0.1, 0.3, 0.5, 0.7, 0.9)
-    assert lengths.remaining_quantiles(100, qs) == pytest.approx([-300 * math.log(1 - q) for q in qs], rel=0.25)
+    left = lengths.remaining_many(np.array([100, 40_000]), np.array(qs))
+    assert left[:, 0] == pytest.approx([-300 * math.log(1 - q) for q in qs], rel=0.25)
+    curve = lengths._all.curve()
+    for column, so_far in enumerate((100, 40_000)):  # one at a time says the same; the tail is drawn in straight lines
+        assert left[:, column] == pytest.approx([curve.remaining_quantile(q, so_far, math.inf) for q in qs], rel=0.02)
 
 
 def test_a_curve_of_one_known_shape() -> None:
