@@ -10,6 +10,7 @@ A wrong line is refused with its number, the field and what was expected.
 
 import csv
 import gzip
+import io
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
@@ -79,7 +80,15 @@ def read(path: str) -> Workload:
         raise BadWorkload(f"{path} cannot be read: {error}") from None
 
 
+LENT: dict[str, bytes] = {}
+"""Path -> content, of files that lie on another machine: what a worker far away was sent along with its runs."""
+
+
 def opened(path: str) -> TextIO:
+    """As text, unpacked."""
+    if path in LENT:
+        content = io.BytesIO(LENT[path])
+        return io.TextIOWrapper(gzip.GzipFile(fileobj=content) if path.endswith(".gz") else content, encoding="utf-8")
     return gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")
 
 

@@ -20,12 +20,10 @@ from difflib import get_close_matches
 
 from isochrone.simulator import clients, draws
 from isochrone.simulator.lengths import read_lengths
-from isochrone.simulator.workload import BadWorkload, Call, Workload
+from isochrone.simulator.workload import CALLS_MAX, TOKENS_MAX, BadWorkload, Call, Workload
 
 PREFIX = "generate:"
 BLOCK = 16
-CALLS_MAX = 10_000_000
-"""Of one drawn workload."""
 SECONDS = 60.0
 LOAD = 0.85
 Values = dict[str, float]
@@ -57,7 +55,9 @@ class Recipe:
         """Whether the workload is long enough."""
         if self.values["requests"]:
             return count >= self.values["requests"]
-        return at > self.values["seconds"] * 1e9 or count >= CALLS_MAX
+        if count >= CALLS_MAX:
+            raise BadWorkload(f"{self.values['seconds']:g} seconds hold more than {CALLS_MAX:,} requests")
+        return at > self.values["seconds"] * 1e9
 
 
 def _poisson(recipe: Recipe) -> Iterator[Call]:
@@ -160,16 +160,20 @@ GENERATORS: Mapping[str, tuple[Maker, Mapping[str, float]]] = {
     "servegen": (_servegen, {"start": 0.0, "scale": 1.0}),
 }
 """Name -> how, and its parameters with their defaults."""
+TOKENS = (1.0, float(TOKENS_MAX))
+BOUNDS = {
+    "prompt": TOKENS, "output": TOKENS, "own": TOKENS, "shared": (0.0, float(TOKENS_MAX)),
+    "cv": (0.01, 100.0), "prompt_cv": (0.0, 100.0), "output_cv": (0.0, 100.0), "share": (0.0, 1.0),
+    "turns": (1.0, 10_000.0), "groups": (1.0, 1e6), "systems": (1.0, 1e6), "load": (0.001, 1000.0),
+    "scale": (0.001, 1e6), "rate": (0.0, 1e6), "seconds": (0.0, 366 * 86_400.0),
+}  # fmt: skip
+"""Parameter -> least and most; any other is 0 to CALLS_MAX."""
 WITH_FILE = ("lengths", "servegen")
 
 
 def generate(spec: str, seed: int, capacity: Capacity) -> Workload:
     """The workload of `generate:NAME,key=value,...`. Raises BadWorkload with the nearest known name."""
-    name, *pairs = spec.removeprefix(PREFIX).split(",")
-    if name not in GENERATORS:
-        raise BadWorkload(f"there is no generator {name!r}{_near(name, GENERATORS)}")
-    maker, own = GENERATORS[name]
-    values, file = _values(name, pairs, {**COMMON, **own})
+    maker, values, file = parsed(spec)
     recipe = Recipe(values, random.Random(f"{spec} {seed}"), capacity, file)
     calls: list[Call] = []
     for made in maker(recipe):
@@ -185,6 +189,16 @@ def generate(spec: str, seed: int, capacity: Capacity) -> Workload:
     return Workload(spec, calls, BLOCK)
 
 
+def parsed(spec: str) -> tuple[Maker, Values, str]:
+    """How, with which parameters, from which file. Raises BadWorkload with the nearest known name."""
+    name, *pairs = spec.removeprefix(PREFIX).split(",")
+    if name not in GENERATORS:
+        raise BadWorkload(f"there is no generator {name!r}{_near(name, GENERATORS)}")
+    maker, own = GENERATORS[name]
+    values, file = _values(name, pairs, {**COMMON, **own})
+    return maker, values, file
+
+
 def _values(name: str, pairs: list[str], known: Mapping[str, float]) -> tuple[Values, str]:
     values, file = dict(known), ""
     for pair in pairs:
@@ -198,12 +212,11 @@ def _values(name: str, pairs: list[str], known: Mapping[str, float]) -> tuple[Va
             values[key] = float(text)
         except ValueError:
             raise BadWorkload(f"parameter {key!r} of {name!r}: expected a number, found {text!r}") from None
-        if not 0.0 <= values[key] < float("inf"):
-            raise BadWorkload(f"parameter {key!r} of {name!r}: expected 0 or more, found {text!r}")
+        least, most = BOUNDS.get(key, (0.0, float(CALLS_MAX)))
+        if not least <= values[key] <= most:
+            raise BadWorkload(f"parameter {key!r} of {name!r}: expected {least:g} to {most:g}, found {text!r}")
     if name in WITH_FILE and not file:
         raise BadWorkload(f"generator {name!r} needs file=PATH")
-    if values["requests"] > CALLS_MAX:
-        raise BadWorkload(f"parameter 'requests': at most {CALLS_MAX:,}")
     return values, file
 
 

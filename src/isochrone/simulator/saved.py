@@ -6,20 +6,19 @@ goes through. After a change of any of them the run is made again; its old line 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
-from isochrone.simulator import generators
-from isochrone.simulator.sweep import Job, Result
+from isochrone.simulator.sweep import Job, Result, files_of
 from isochrone.simulator.workload import BadWorkload
 
 ROOMS = ("access", "cluster", "instances", "kv", "nouns", "observe", "scheduling", "simulator", "twin")
 """Rooms whose code a run goes through. The rest of the package may change without a run being made again."""
-ONLY_SHOWS = frozenset({"plots.py", "report.py", "results.py", "saved.py", "swarm.py"})
+ONLY_SHOWS = frozenset({"on_ray.py", "plots.py", "report.py", "results.py", "saved.py", "swarm.py"})
 """Files of the simulator that a run does not go through."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of one saved run; a longer line is none of ours."""
@@ -99,13 +98,6 @@ def source_digest() -> bytes:
         if path.parent.name != "belief" and not (path.parent.name == "simulator" and path.name in ONLY_SHOWS):
             made.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return made.digest()
-
-
-def files_of(workload: str) -> Iterable[str]:
-    """Files whose content the workload is made from."""
-    if not workload.startswith(generators.PREFIX):
-        return [workload]
-    return [pair.removeprefix("file=") for pair in workload.split(",") if pair.startswith("file=")]
 
 
 def file_digest(path: str) -> bytes:

@@ -9,11 +9,11 @@ left out where there are sessions.
 import itertools
 import math
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from isochrone.simulator.workload import BadWorkload, Call, Workload
+from isochrone.simulator.workload import CALLS_MAX, BadWorkload, Call, Workload
 
 SHIFT_S_MAX = 60.0
 """Copies begin up to this much later, drawn evenly: without it all copies would have their bursts at once."""
@@ -21,11 +21,42 @@ TICK_SHARE = 0.5
 """With fewer distinct arrival times than this share of the requests, times are ticks of the recording."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is taken of a workload."""
+
+    start_s: float = 0.0
+    end_s: float | None = None
+    """Seconds from the workload's first arrival; the end is not in it; None: to the last."""
+    requests: int | None = None
+    """At most so many, the first ones."""
+
+
+WHOLE = Part()
+
+
+def part_of(workload: Workload, part: Part) -> Workload:
+    """That part, moved to the start of time. Raises BadWorkload where nothing is in it."""
+    if part == WHOLE:
+        return workload
+    start, end = round(part.start_s * 1e9), math.inf if part.end_s is None else part.end_s * 1e9
+    inside = [call for call in workload.calls if start <= call.at < end][: part.requests]
+    if not inside:
+        raise BadWorkload(f"no request arrives in that part of the workload, which lasts {workload.seconds:,.0f} s")
+    calls = [msgspec.structs.replace(call, at=call.at - start) for call in inside]
+    note = f"{len(calls):,} of its {len(workload.calls):,} requests"
+    if (part.start_s, part.end_s) != (WHOLE.start_s, WHOLE.end_s):
+        note += f", from {part.start_s:g} s to {'the end' if part.end_s is None else f'{part.end_s:g} s'}"
+    return replace(workload, calls=calls, notes=[*workload.notes, note])
+
+
 def shaped(workload: Workload, seed: int, rate_scale: float = 1.0, time_scale: float = 1.0) -> Workload:
     """The workload as one seed sees it."""
     if not (rate_scale > 0 and math.isfinite(rate_scale)):
         raise BadWorkload(f"rate scale {rate_scale} is not above 0")
     chance = random.Random(f"shape {seed}")
+    if len(workload.calls) * rate_scale > CALLS_MAX:
+        raise BadWorkload(f"{rate_scale:g} times {len(workload.calls):,} requests are more than {CALLS_MAX:,}")
     notes = list(workload.notes)
     tick_ns = _tick(workload.calls)
     if tick_ns:

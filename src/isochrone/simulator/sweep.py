@@ -20,7 +20,7 @@ from isochrone.simulator.figures import Columns, Figures
 from isochrone.simulator.fleet import Fleet
 from isochrone.simulator.formats import read
 from isochrone.simulator.run import Plan, simulate
-from isochrone.simulator.shaping import shaped
+from isochrone.simulator.shaping import WHOLE, Part, part_of, shaped
 from isochrone.simulator.workload import Workload, without_lonely_tails
 
 
@@ -48,6 +48,7 @@ class Job:
     rate_scale: float = 1.0
     time_scale: float = 1.0
     warm_s: float = 0.0
+    part: Part = WHOLE
     curves: bool = False
     """Keep what plots need: CDFs and timelines."""
 
@@ -74,17 +75,55 @@ class Result:
     timeline: dict[str, object] | None = None
 
 
-@lru_cache(maxsize=4)
-def load(spec: str, seed: int, fleet: Fleet, rate_scale: float, time_scale: float) -> Workload:
-    """The calls that a seed sees. The same for every arm, and loaded once in each process."""
+def calls_of(spec: str, seed: int, fleet: Fleet, rate_scale: float, time_scale: float, part: Part) -> Workload:
+    """The calls that a seed sees. Raises BadWorkload where one fits no instance."""
     drawn = spec.startswith(generators.PREFIX)
     workload = generators.generate(spec, seed, fleet.capacity) if drawn else _read(spec)
-    workload = shaped(workload, seed, rate_scale, time_scale)
+    workload = shaped(part_of(workload, part), seed, rate_scale, time_scale)
     fleet.check(workload.calls)
-    longest = max(call.prompt_tokens + call.output_tokens for call in workload.calls)
-    if longest > (served := fleet.reference.max_model_len):
-        workload.notes.append(f"contexts of {longest:,} tokens are served, more than the profile's {served:,}")
+    workload.notes += _tight(workload, fleet)
     return workload
+
+
+def _tight(workload: Workload, fleet: Fleet) -> list[str]:
+    """What the profiles of real engines would have refused."""
+    sizes = [call.prompt_tokens + call.output_tokens for call in workload.calls]
+    notes = []
+    for profile in {member.profile.name: member.profile for member in fleet.members}.values():
+        over = sum(size > profile.kv_tokens for size in sizes)
+        if over:
+            notes.append(
+                f"{over:,} requests are longer than the KV memory of {profile.name}: {profile.kv_tokens:,} tokens"
+            )
+    longest = max(sizes)
+    if longest > (served := fleet.reference.max_model_len):
+        notes.append(f"contexts of {longest:,} tokens are served, more than the profile's {served:,}")
+    return notes
+
+
+load = lru_cache(maxsize=4)(calls_of)
+"""The same for every arm, and loaded once in each process."""
+
+
+def check(jobs: Sequence[Job]) -> None:
+    """Complain of any workload now, and not when its run comes: of all that are drawn, of a file on each cluster."""
+    seen: set[tuple[object, ...]] = set()
+    for job in jobs:
+        drawn = job.workload.startswith(generators.PREFIX)
+        what = (job.workload, job.part, job.plan.fleet, *((job.seed, job.rate_scale) if drawn else ()))
+        if what not in seen:
+            # The first is kept: where there is one worker it is this process.
+            (calls_of if seen else load)(
+                job.workload, job.seed, job.plan.fleet, job.rate_scale, job.time_scale, job.part
+            )
+            seen.add(what)
+
+
+def files_of(spec: str) -> list[str]:
+    """Files whose content the workload is made from."""
+    if not spec.startswith(generators.PREFIX):
+        return [spec]
+    return [pair.removeprefix("file=") for pair in spec.split(",") if pair.startswith("file=")]
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +136,7 @@ def _read(path: str) -> Workload:
 def run_job(job: Job) -> Result:
     """One run, in whatever process."""
     fleet = job.plan.fleet
-    workload = load(job.workload, job.seed, fleet, job.rate_scale, job.time_scale)
+    workload = load(job.workload, job.seed, fleet, job.rate_scale, job.time_scale, job.part)
     plan = replace(job.plan, settings=job.arm.settings(job.plan.settings))
     cpu, wall = time.process_time(), time.perf_counter()
     run = simulate(plan, workload, job.seed)

@@ -8,6 +8,8 @@ import msgspec
 
 from isochrone.nouns.instant import Instant
 
+CALLS_MAX = 10_000_000
+"""Of one workload, salted copies included."""
 TOKENS_MAX = 10_000_000
 """Tokens of one prompt or answer above which a workload's line is a mistake."""
 

@@ -1,6 +1,8 @@
 """`isochrone simulate` and `isochrone replay` from the command line."""
 
 import json
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,8 +73,8 @@ def test_mixed_clusters_and_other_processes() -> None:
         (["-w", "generate:poisson", "--set", "hold_slack_s=x"], "Expected `float`"),
         (["-w", "generate:poisson", "--rate-scale", "0"], "expected numbers above 0"),
         (["-w", "generate:prefix,shared=500000,rate=1"], "fit no instance"),
-        (["-w", "nowhere.jsonl"], "cannot be read"),
-        (["-w", "nowhere.jsonl", "--requests", "5"], "only a generated workload"),
+        (["-w", "/dev/nowhere.jsonl"], "there is no file '/dev/nowhere.jsonl'; drawn ones begin with 'generate:'"),
+        (["-w", "sharegtp"], "did you mean 'generate:sharegpt'?"),
     ],
 )
 def test_wrong_words_are_explained(words: list[str], said: str) -> None:
@@ -101,3 +103,16 @@ def test_a_comparison_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     assert "4 of 4 runs are there already" in again.stderr
     assert again.stdout == both.stdout
     assert call(*words[:-2], "/nowhere/runs.jsonl").exit_code == 1
+
+
+def test_ray_that_is_not_there_or_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["simulate", "-w", "generate:poisson,rate=5,seconds=3", "--instances", "2", "--ray"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    made = call(*words, f"127.0.0.1:{port}")
+    assert made.exit_code == 1
+    assert made.stderr == f"Error: --ray 127.0.0.1:{port}: nobody answers there: Connection refused\n"
+    monkeypatch.setitem(sys.modules, "ray", None)
+    made = call(*words, "local")
+    assert made.exit_code == 1
+    assert "--ray local: Ray is not installed: pip install 'isochrone[ray]'" in made.stderr

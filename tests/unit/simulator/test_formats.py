@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from isochrone.simulator import formats
 from isochrone.simulator.formats import read
 from isochrone.simulator.lengths import read_lengths
 from isochrone.simulator.workload import BadWorkload, Call, successors, without_lonely_tails
@@ -143,3 +144,11 @@ def test_tails_that_nobody_shares_are_cut() -> None:
 def test_turns_follow_each_other_within_a_copy() -> None:
     calls = [Call(0, 1, 1, session=1), Call(1, 1, 1, session=1, copy=1), Call(2, 1, 1), Call(3, 1, 1, session=1)]
     assert successors(calls) == {0: 3}
+
+
+def test_a_file_of_another_machine_is_read_from_what_was_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b'{"t_ms":0,"input_tokens":4,"output_tokens":2}\n'
+    monkeypatch.setitem(formats.LENT, "/far/away.jsonl", line)
+    monkeypatch.setitem(formats.LENT, "/far/away.jsonl.gz", gzip.compress(line * 2))
+    assert len(read("/far/away.jsonl").calls) == 1
+    assert len(read("/far/away.jsonl.gz").calls) == 2
