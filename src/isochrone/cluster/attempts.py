@@ -1,6 +1,6 @@
 """Events of attempts: accepted, first token, progress, end. Late news of an unknown attempt is ignored."""
 
-from isochrone.cluster import learning, sharing
+from isochrone.cluster import deadlines, learning, sharing
 from isochrone.cluster.endings import finish
 from isochrone.cluster.placement import pump
 from isochrone.cluster.requests import CLIENT_CLOSED
@@ -120,7 +120,7 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
         if instance.failure_rate.rate:
             instance.failure_rate.observe(False, now)
         changed = instance.life.attempt_succeeded(flight.attempt)
-    elif outcome in FAULTS:
+    elif outcome in FAULTS and event.why != deadlines.LIMIT:
         instance.failure_rate.observe(True, now)
         instance.special = True
         at_once = not event.delivered and now - flight.dispatched_at <= AT_ONCE_NS

@@ -1,5 +1,6 @@
 """A request whose attempt has failed: another instance, or the end."""
 
+from isochrone.cluster import deadlines
 from isochrone.cluster.endings import finish
 from isochrone.cluster.placement import place
 from isochrone.cluster.resume import carry_over, may_continue, pay_for_lost
@@ -26,7 +27,7 @@ def try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, instan
     end."""
     flow.tried |= {flight.slot}
     spent = False
-    if not event.delivered or may_continue(world, event):
+    if event.why != deadlines.LIMIT and (not event.delivered or may_continue(world, event)):
         if event.delivered:
             carry_over(flow, event)
         if flow.ordinal < world.settings.attempts_max and any(slot not in flow.tried for slot in flow.pool.slots):
@@ -50,6 +51,8 @@ def _pays(
 
 def _error(world: World, flow: Flow, event: Ended, spent: bool) -> ApiError | None:
     """What the client is told; None: what the instance said, or that its answer broke off."""
+    if event.why == deadlines.LIMIT and flow.request.limit_s is not None:
+        return errors.deadline_exceeded(flow.request.limit_s, True)
     if event.delivered or event.outcome is Outcome.BUSY or event.status:
         return None
     if event.outcome is Outcome.TIMED_OUT:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NO_ATTEMPT = -1
 NO_LIMITS = Limits()
+FINAL_LIMITS = ("whole_s", "deadline_s")
+"""Limits after which no other instance goes on with the answer."""
 RETRY_AFTER_S = 1
 """Advice to a client whose request failed on every instance that was asked."""
 
@@ -246,13 +248,18 @@ class Exchange:
 
     def sweep(self, now: Instant) -> None:
         """Check the limits of the attempt in flight; called every `sweep_s`."""
-        if self.attempt == NO_ATTEMPT or self.client.full_since:
+        if self.attempt == NO_ATTEMPT:
+            return
+        limits = self.limits
+        waited_s = (now - self.dispatched_at) / SECOND
+        if limits.deadline_s is not None and waited_s > limits.deadline_s:
+            self._timed_out("deadline_s")
+            return
+        if self.client.full_since:
             return
         after_s = self.gateway.limits.keep_alive_s
         if after_s is not None and self.answer is not None:
             self.answer.keep_alive(now, after_s)
-        limits = self.limits
-        waited_s = (now - self.dispatched_at) / SECOND
         if limits.whole_s is not None and waited_s > limits.whole_s:
             self._timed_out("whole_s")
             return
@@ -410,7 +417,7 @@ class Exchange:
         self.attempt = NO_ATTEMPT
         self.upstream = None
         self.ended_as, self.why = outcome, why
-        resumable = self.delivered and outcome in CONTINUABLE and why != "whole_s" and self._can_continue()
+        resumable = self.delivered and outcome in CONTINUABLE and why not in FINAL_LIMITS and self._can_continue()
         self.gateway.brain.submit(
             Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why, resumable)
         )

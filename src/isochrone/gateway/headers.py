@@ -47,6 +47,7 @@ REQUEST_ACTIONS: dict[bytes, Action] = {
     b"x-isochrone-sheddable": Action.TAKE,
     b"x-slo-ttft-ms": Action.TAKE,
     b"x-slo-tpot-ms": Action.TAKE,
+    b"x-request-timeout-ms": Action.TAKE,
     b"x-session-id": Action.NOTE,
     b"content-type": Action.NOTE,
     b"content-encoding": Action.TAKE,  # a compressed body is unpacked here

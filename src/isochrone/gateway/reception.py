@@ -148,6 +148,7 @@ class Reception:
             if asked in self.aliases:
                 body, scanned = self._behind_alias(route, inbound, body, scanned)
             slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
+            limit_ms = _milliseconds(read, b"x-request-timeout-ms")
         except BadRequest as refusal:
             self._refuse(client, inbound, refusal.error, route.anthropic, route.template, caller)
             return
@@ -171,6 +172,7 @@ class Reception:
             route=self._route_class(route.template, scanned.model, inbound),
             session=_session(read) or scanned.session,
             slo=slo,
+            limit_s=None if limit_ms is None else limit_ms / 1e3,
         )
         if door is not None and caller is not None:
             error = door.admit(caller, request, inbound, asked)

@@ -380,7 +380,8 @@ class ClientConnection(asyncio.Protocol):
 
     def refuse(self, inbound: Inbound, error: ApiError, anthropic: bool, about: bytes) -> None:
         """Answer with an error."""
-        lines = b"content-type: application/json\r\n" + about
+        retry = b"true" if error.worth_retrying else b"false"
+        lines = b"content-type: application/json\r\nx-should-retry: %b\r\n" % retry + about
         if error.retry_after_s is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after_s
         self.answer(inbound, error.status, lines, wire.body(error, anthropic))

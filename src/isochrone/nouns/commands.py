@@ -13,6 +13,8 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     first_token_s: float | None = 600.0
     gap_s: float | None = 120.0
     whole_s: float | None = 3600.0
+    deadline_s: float | None = None
+    """What is left, at dispatch, of the limit that the client has set."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+DEADLINE_EXCEEDED = "deadline_exceeded"
+
 
 class ApiError(msgspec.Struct, frozen=True, gc=False):
     """One refusal. `access/wire.py` renders it as JSON; `status` is also the HTTP status."""
@@ -12,6 +14,13 @@ class ApiError(msgspec.Struct, frozen=True, gc=False):
     message: str
     param: str | None = None
     retry_after_s: int | None = None
+
+    @property
+    def worth_retrying(self) -> bool:
+        """Whether the same request may well succeed a little later: what is told in `x-should-retry`."""
+        if self.retry_after_s is not None or self.status == 408:
+            return True
+        return self.status >= 500 and self.code != DEADLINE_EXCEEDED
 
 
 def unknown_model(model: str, known: list[str]) -> ApiError:
@@ -117,3 +126,10 @@ def instances_full(why: str, retry_after_s: int) -> ApiError:
 def timed_out(limit: str, limit_s: float) -> ApiError:
     """504: a limit of the relay ran out before the first byte."""
     return ApiError(504, "server_error", "timeout", f"The instance did not answer within {limit} = {limit_s:g} s.")
+
+
+def deadline_exceeded(limit_s: float, sent: bool) -> ApiError:
+    """504: the limit that the client has set for its request is over, or cannot be met. `sent`: an instance had it."""
+    how = "is not finished" if sent else "cannot be answered"
+    message = f"The request {how} within the {limit_s:g} s that it allows (x-request-timeout-ms)."
+    return ApiError(504, "server_error", DEADLINE_EXCEEDED, message)

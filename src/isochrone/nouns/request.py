@@ -59,6 +59,8 @@ class Request(msgspec.Struct, gc=False, kw_only=True):
     """Key of the conversation where the client named one (header or `user`), else empty."""
     priority: int = 0
     slo: Slo | None = None
+    limit_s: float | None = None
+    """Longest time from arrival to the end of the answer that the client allows; None: it named none."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
