@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from isochrone.nouns.instant import MILLISECOND
 from isochrone.twin.engine import Engine
-from isochrone.twin.prompts_first import PromptsFirstEngine, PromptsFirstScheduler
+from isochrone.twin.prompts_first import PromptsFirstEngine, PromptsFirstScheduler, fit_together, padded_work
 from isochrone.twin.schedule import Limits
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import SkippingEngine
@@ -37,14 +37,15 @@ def hashes(number: int, prompt: int, family: int, shared: int) -> list[int]:
     return [family * 1000 + k if k < shared else 100_000 + number * 1000 + k for k in range(blocks)]
 
 
-def story(engine: Engine | SkippingEngine, rows: list[tuple]) -> tuple[dict[str, tuple], list]:  # type: ignore[type-arg]
+def story(engine: Engine | SkippingEngine, rows: list[tuple], caches: bool = True) -> tuple[dict[str, tuple], list]:  # type: ignore[type-arg]
     """Every request's first and last token, tokens and cached prompt tokens."""
     heap: list[tuple[int, int, str, TwinRequest]] = []
     at = 0
     for number, (gap, prompt, output, family, shared, leaves) in enumerate(rows):
         at += gap * MILLISECOND
-        in_place = prompt if family == 3 and shared % 2 else 0  # some come with their KV
-        request = TwinRequest(f"r{number}", prompt, output, hashes(number, prompt, family, shared), in_place)
+        in_place = prompt if caches and family == 3 and shared % 2 else 0  # some come with their KV
+        names = hashes(number, prompt, family, shared) if caches else []
+        request = TwinRequest(f"r{number}", prompt, output, names, in_place)
         heapq.heappush(heap, (at, 2 * number, "submit", request))
         if leaves is not None:
             heapq.heappush(heap, (at + leaves * MILLISECOND, 2 * number + 1, "leave", request))
@@ -107,9 +108,18 @@ def test_nor_where_prompts_go_first_and_whole(rows: list[tuple], kv_blocks: int,
     walking = Engine(bounds, STEP)
     walking.scheduler = PromptsFirstScheduler(bounds)
     skipping = PromptsFirstEngine(bounds, STEP)
-    assert_alike(story(walking, rows), story(skipping, rows))
+    assert_alike(story(walking, rows, caches=False), story(skipping, rows, caches=False))
     assert skipping.pool.used == 0
     assert not skipping.running
+
+
+def test_padding_sets_who_goes_together() -> None:
+    bounds = Limits(8, chunk_tokens=2048, block_tokens=BLOCK, kv_blocks=4000, whole_prompts=True)
+    assert fit_together([100, 300, 340], bounds) == 2, (
+        "the third one's 340 would pad the first by 240, the second by 40"
+    )
+    assert fit_together([1000, 1000, 10], bounds) == 2, "three of 1,000 are more than a step has room for"
+    assert padded_work([100, 300]) == (600, 90_000)
 
 
 @given(rows=calls)

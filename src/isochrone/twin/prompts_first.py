@@ -2,15 +2,38 @@
 
 A step either takes in prompts or decodes. Whoever waits goes first: as many whole prompts as fit the step's tokens, the
 slots and the memory make a step of their own, for which all decoding stands still. Only where nobody can be let in do
-the rows that run get a token each.
+the rows that run get a token each. Prompts of one step are padded to the longest of them, and the padding is computed
+too; where it would come to more than 256 tokens, a prompt waits for the next step.
 """
+
+from collections.abc import Sequence as Items
 
 from isochrone.nouns.instant import Instant
 from isochrone.twin.leaps import NEVER, Plan, Sequence
+from isochrone.twin.schedule import Limits, Scheduler
 from isochrone.twin.schedule import Plan as StepPlan
-from isochrone.twin.schedule import Scheduler
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import NOWHERE, SkippingEngine
+
+PADDING_TOKENS_MAX = 256
+"""Of one step: vLLM's `max_paddings`, from 0.2.2 to 0.2.7."""
+
+
+def fit_together(lengths: Items[int], limits: Limits) -> int:
+    """How many of the prompts, in this order, one step can take for their lengths. The first always can."""
+    longest = total = 0
+    for count, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
+        padded = (count + 1) * longest
+        if padded > limits.chunk_tokens or padded - total > PADDING_TOKENS_MAX:
+            return count
+    return len(lengths)
+
+
+def padded_work(lengths: Items[int]) -> tuple[int, float]:
+    """Tokens and attention pairs of a step of these prompts."""
+    longest = max(lengths)
+    return len(lengths) * longest, len(lengths) * longest * longest / 2
 
 
 class PromptsFirstScheduler(Scheduler):
@@ -18,20 +41,27 @@ class PromptsFirstScheduler(Scheduler):
 
     def plan(self, now: Instant) -> StepPlan:
         plan = StepPlan()
+        together = fit_together([row.known for row in self.waiting], self.limits)
+        behind = [self.waiting.pop() for _ in range(len(self.waiting) - together)]
         self._plan_waiting(plan, self.limits.chunk_tokens, now)
-        if not plan.rows:
+        self.waiting.extend(reversed(behind))
+        if plan.rows:
+            plan.decode_rows = plan.kv_read = 0
+            plan.prefill_tokens, plan.pairs = padded_work([row.known for row in plan.rows])
+        else:
             self._plan_running(plan)
         return plan
 
 
 class PromptsFirstEngine(SkippingEngine):
-    """Its limits have `whole_prompts`, and room in a step for the longest sequence: nothing may be cut."""
+    """Its limits have `whole_prompts`, and room in a step for the longest sequence. Nothing is cached for others."""
 
     _paused = False
     """The step in flight takes in prompts; decoding stands still."""
 
     def submit(self, now: Instant, request: TwinRequest) -> Sequence:
         assert self.limits.whole_prompts
+        assert not request.hashes
         assert request.prompt_tokens + request.output_tokens <= self.limits.chunk_tokens
         return super().submit(now, request)
 
@@ -45,7 +75,7 @@ class PromptsFirstEngine(SkippingEngine):
     def _begin(self) -> None:
         plan = Plan(self._at, 1, 0, 0)
         if self.waiting and self._blocked_at == NOWHERE:
-            self._plan_prefill(plan, preempted=False)
+            self._let_in(plan)
         if not plan.first_tokens:
             stuck = bool(self.waiting)
             self._blocked_at = 0  # the step decodes, and those that wait, do so until another row ends or gives way
@@ -53,11 +83,23 @@ class PromptsFirstEngine(SkippingEngine):
             if not stuck:
                 self._blocked_at = NOWHERE
             return
-        self._blocked_at = NOWHERE
         self._paused = True
-        plan.matrix_s = self.step_time.seconds(plan.prefill_tokens + plan.lone, 0, plan.pairs)
+        plan.kv_read = 0
+        tokens, pairs = padded_work([row.known for row in plan.first_tokens])
+        plan.matrix_s = self.step_time.seconds(tokens, 0, pairs)
         self._plan = plan
         self._at = plan.began + self._span(plan, 1)
+
+    def _let_in(self, plan: Plan) -> None:
+        """The prompts of this step."""
+        budget = self.limits.chunk_tokens
+        for _ in range(fit_together([row.known for row in self.waiting], self.limits)):
+            admitted = self._admit(budget)
+            if admitted is None:
+                return
+            row, tokens = admitted
+            self._computes(plan, row, tokens)
+            budget -= tokens
 
     def _settle(self, plan: Plan, steps: int) -> None:
         if self._paused:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
+from isochrone.twin.prompts_first import PromptsFirstEngine
 from isochrone.twin.schedule import Limits
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import SkippingEngine
@@ -39,9 +40,10 @@ class Served:
         return Served(self.ttft_s[which], self.e2e_s[which], self.output[which])
 
 
-def serve(limits: Limits, step: StepTime, asks: Sequence[Ask]) -> Served:
-    """All requests on one twin, in order of arrival."""
-    engine = SkippingEngine(limits, step, report_tokens=1 << 40, report_s=1e6)
+def serve(limits: Limits, step: StepTime, asks: Sequence[Ask], early: bool = False) -> Served:
+    """All requests on one twin, in order of arrival. `early`: the schedule of vLLM of 2023, `prompts_first.py`."""
+    kind = PromptsFirstEngine if early else SkippingEngine
+    engine = kind(limits, step, report_tokens=1 << 40, report_s=1e6)
     rows = []
     for number, ask in enumerate(asks):
         now = nanoseconds(ask.at_s)

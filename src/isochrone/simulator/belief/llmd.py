@@ -1,10 +1,17 @@
 """Check: llm-d's prefix-routing reports, both clusters, four schedulers, every rate.
 
-The simulator runs the ladder as published, with step times from elsewhere (nothing of the reports), and one constant a
-cluster for what lies between client and engine: connection, gateway, tokenizer.
+The simulator runs the ladder as published, with kernel times from elsewhere. Two constants a cluster are set by the
+reports, both on the precise scheduler at the lowest rate: what the engine's host adds to a step (from the mean gap),
+and what lies between client and engine (from the mean TTFT): connection, gateway, tokenizer.
+
+Published gaps are half the real ones. The load generator of the time (inference-perf, 2025) noted a time for each line
+that it read, and every token comes as a line of data and an empty one: so the median gap is 0.0000 s in every row, and
+the mean is that of twice as many. Published throughputs are tokens over a step's whole time with its drain, the request
+rates over the sending alone.
 """
 
 import csv
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +20,28 @@ from math import log
 import numpy as np
 
 from isochrone.nouns.settings import Settings
-from isochrone.simulator.belief import steprows
 from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdict, compared
 from isochrone.simulator.belief.llmd_ladder import OUTPUT_TOKENS, Ladder, ladders, workload
 from isochrone.simulator.belief.llmd_policies import SCRAPE_INTERVAL_S
-from isochrone.simulator.belief.stepfit import as_step_time, fit
+from isochrone.simulator.belief.llmd_run import UNDER_WAY_MAX, LadderRun
 from isochrone.simulator.fleet import Fleet, Member
-from isochrone.simulator.run import Plan, simulate
+from isochrone.simulator.run import Plan
 from isochrone.twin.profiles import PROFILES, Profile
 from isochrone.twin.steptime import StepTime
 
 FILE = "published_llmd_prefix_routing.csv"
-QWEN_ROWS = ("measured_serving", "h100_sxm", "Qwen/Qwen3-32B", "2", "vllm 0.12.0", "")
-"""Kind, GPU, model, TP, engine, precision of the rows that the Qwen3-32B steps are fitted to: whole servers."""
+KERNELS = PROFILES["h100-70b-tp4"]
+"""Llama-3.1-70B on four H100, by measured kernel times."""
+QWEN_WEIGHTS = (32.8 / 70.6) / (2 / 4)
+"""Qwen3-32B on two cards over Llama-3.1-70B on four: parameters a card, so weights to read, and work of a token."""
+QWEN_KV = (64 * 8 * 128 / 2) / (80 * 8 * 128 / 4)
+"""... layers x KV heads x head size a card: bytes of KV of a token."""
+QWEN_ATTENTION = (64 * 64 * 128 / 2) / (80 * 64 * 128 / 4)
+"""... layers x heads x head size a card: work of an attention pair."""
+TOKEN_LINES = 2
+"""Lines of an answer for each token, each taken for a token by who measured the gaps."""
+CALIBRATIONS = 3
+"""Runs of the lowest rate to find the host's constant: a longer step also means more rows in it."""
 SLOTS, CHUNK_TOKENS = 1024, 8192
 """vLLM's defaults for a server on an H100."""
 PRECISE = "precise-scheduling"
@@ -46,6 +62,9 @@ class Step:
     ttft_p90_s: float
     ttft_mean_s: float
     tokens_per_s: float
+    """Output, from the first arrival to the last end."""
+    gap_s: float
+    """Mean gap between tokens."""
 
 
 Curves = dict[str, list[Step]]
@@ -56,32 +75,34 @@ def run(data: Data) -> Finding:
     finding = Finding(
         name="llm-d",
         title="llm-d's prefix-routing ladders: TTFT p90 and throughput at every rate",
-        source=f"{FILE}: llm-d-kv-cache benchmarking reports; step times from {steprows.FILE}",
+        source=f"{FILE}: llm-d-kv-cache benchmarking reports; kernel times of the profile {KERNELS.name}",
         bar=f"order of schedulers (TTFT p90) as published wherever their gap exceeds {GAP_MIN:.0%}; TTFT p90 within a "
         f"factor {FACTOR_MAX:g} at {STEPS_SHARE_MIN:.0%} of the steps below saturation (p90 of {SATURATED_S:g} s); "
         f"saturation rate within {SATURATION_ERROR_MAX:.0%}",
-        fitted="one constant a cluster, added to every TTFT: published less simulated mean TTFT of the precise "
-        "scheduler at the lowest rate",
+        fitted="two constants a cluster, on the precise scheduler at the lowest rate: the host's time in each step "
+        "(from the mean gap), and what is added to every TTFT (from the mean TTFT). Those two steps do not count",
     )
     published = read(data.path(FILE))
-    steps = {"73": qwen_steps(data), "37": PROFILES["h100-70b-tp4"].step}
     tally = Tally()
-    for ladder, step in zip(ladders(), steps.values(), strict=True):
+    for ladder, kernels in zip(ladders(), (qwen_steps(), KERNELS.step), strict=True):
         theirs = published[ladder.experiment]
+        step = calibrated(ladder, kernels, theirs[PRECISE][0].gap_s)
         ours = {name: simulated(ladder, step, policy) for name, policy in ladder.schedulers.items()}
         constant_s = max(0.0, theirs[PRECISE][0].ttft_mean_s - ours[PRECISE][0].ttft_mean_s)
         ours = {name: [_later(one, constant_s) for one in curve] for name, curve in ours.items()}
-        finding.notes.append(f"{ladder.label}: the constant is {constant_s * 1e3:.0f} ms")
+        finding.notes.append(
+            f"{ladder.label}: the host takes {step.overhead_s * 1e3:.1f} ms of each step; "
+            f"{constant_s * 1e3:.0f} ms are added to every TTFT"
+        )
         _compare(finding, tally, ladder, theirs, ours)
     finding.verdict = Verdict.of(tally.holds)
     finding.headline = tally.said
     finding.notes += [
-        f"steps: Qwen3-32B fitted to {' '.join(QWEN_ROWS[1:5])} of {steprows.FILE}; Llama-3.1-70B is the profile "
-        "h100-70b-tp4",
+        f"steps: measured kernels of Llama-3.1-70B ({KERNELS.name}); Qwen3-32B by its parameters, KV and heads a card",
         f"{SLOTS:,} slots and chunks of {CHUNK_TOKENS:,} tokens, vLLM's defaults on an H100: the reports do not say",
-        "answers have 1,000 tokens as configured; published output tokens over published rates come to less, and the "
-        "less the higher the rate, so that throughputs are shown without a bar",
-        "each step begins when all before it has ended; the two steps that the constants are taken from do not count",
+        "gauges as vLLM sets them, at the end of a step: a long prefill hides for as long as it lasts",
+        f"at most {UNDER_WAY_MAX:,} requests under way, Envoy's default: beyond, refused and not counted",
+        "published gaps are doubled: each line of an answer was taken for a token, and every other one is empty",
     ]
     return finding
 
@@ -93,9 +114,9 @@ def read(path: str) -> dict[str, Curves]:
         for row in csv.DictReader(lines):
             if row["qps"] == "all":
                 continue
-            step = Step(
-                float(row["qps"]), float(row["ttft_p90_s"]), float(row["ttft_mean_s"]), float(row["output_tok_s"])
-            )
+            numbers = (float(row[name]) for name in ("qps", "ttft_p90_s", "ttft_mean_s", "output_tok_s", "itl_mean_s"))
+            qps, ttft_p90_s, ttft_mean_s, tokens_per_s, line_gap_s = numbers
+            step = Step(qps, ttft_p90_s, ttft_mean_s, tokens_per_s, line_gap_s * TOKEN_LINES)
             found.setdefault(row["experiment"], {}).setdefault(row["scheduler"], []).append(step)
     return {
         experiment: {name: sorted(curve, key=_by_rate) for name, curve in curves.items()}
@@ -107,16 +128,30 @@ def _by_rate(step: Step) -> float:
     return step.qps
 
 
-def qwen_steps(data: Data) -> StepTime:
-    groups, _ = steprows.read_groups(data.path(steprows.FILE))
-    for key, group in groups.items():
-        if (key.kind, key.gpu, key.model, key.tp, key.engine, key.precision) == QWEN_ROWS:
-            return as_step_time(fit(group.whole()))
-    raise ValueError(f"{steprows.FILE} has no rows of {' '.join(QWEN_ROWS)}")
+def qwen_steps() -> StepTime:
+    """Qwen3-32B on two H100, from the kernels of the larger model."""
+    kernels = KERNELS.step
+    return StepTime(
+        floor_s=kernels.floor_s * QWEN_WEIGHTS,
+        base_s=kernels.base_s * QWEN_WEIGHTS,
+        token_s=kernels.token_s * QWEN_WEIGHTS,
+        kv_token_s=kernels.kv_token_s * QWEN_KV,
+        pair_s=kernels.pair_s * QWEN_ATTENTION,
+        overhead_s=kernels.overhead_s,
+    )
+
+
+def calibrated(ladder: Ladder, step: StepTime, gap_s: float) -> StepTime:
+    """The host's time in a step such that the precise scheduler's mean gap at the lowest rate is `gap_s`."""
+    lowest = dataclasses.replace(ladder, steps=ladder.steps[:1])
+    for _ in range(CALIBRATIONS):
+        found_s = simulated(lowest, step, ladder.schedulers[PRECISE])[0].gap_s
+        step = dataclasses.replace(step, overhead_s=max(0.0, step.overhead_s + gap_s - found_s))
+    return step
 
 
 def simulated(ladder: Ladder, step: StepTime, policy: str) -> list[Step]:
-    """The ladder under one policy."""
+    """The ladder under one policy. What the proxy refused does not count."""
     calls, steps = workload(ladder)
     profile = Profile("llm-d", ladder.label, step, 1, ladder.kv_tokens, SLOTS, CHUNK_TOKENS)
     members = tuple(Member(f"pod-{number}", profile) for number in range(ladder.pods))
@@ -124,21 +159,27 @@ def simulated(ladder: Ladder, step: StepTime, policy: str) -> list[Step]:
         policy=policy, hold=False, scrape_interval_s=SCRAPE_INTERVAL_S, queue_requests_max=len(calls.calls),
         first_token_s=WAIT_S_MAX, gap_s=WAIT_S_MAX,
     )  # fmt: skip
-    tally = simulate(Plan(settings, Fleet(members)), calls).tally
-    due, first, ended = (np.array(column) / 1e9 for column in (tally.due, tally.first, tally.ended))
+    tally = LadderRun(Plan(settings, Fleet(members)), calls).run().tally
+    served = np.array(tally.served) == 1
     curve = []
     for (qps, _), which in zip(ladder.steps, steps, strict=True):
-        part = slice(which.start, which.stop)
-        ttft = first[part] - due[part]
-        span = ended[part].max() - due[part].min()
+        part = np.array(which)[served[which.start : which.stop]]
+        due, first, ended = (np.array(column)[part] / 1e9 for column in (tally.due, tally.first, tally.ended))
+        ttft = first - due
         curve.append(
-            Step(qps, float(np.quantile(ttft, 0.9)), float(ttft.mean()), len(which) * OUTPUT_TOKENS / float(span))
+            Step(
+                qps,
+                float(np.quantile(ttft, 0.9)),
+                float(ttft.mean()),
+                len(part) * OUTPUT_TOKENS / float(ended.max() - due.min()),
+                float((ended - first).mean()) / (OUTPUT_TOKENS - 1),
+            )
         )
     return curve
 
 
 def _later(step: Step, constant_s: float) -> Step:
-    return Step(step.qps, step.ttft_p90_s + constant_s, step.ttft_mean_s + constant_s, step.tokens_per_s)
+    return dataclasses.replace(step, ttft_p90_s=step.ttft_p90_s + constant_s, ttft_mean_s=step.ttft_mean_s + constant_s)
 
 
 def saturation(curve: Sequence[Step]) -> float | None:
@@ -219,6 +260,7 @@ def _step(finding: Finding, tally: Tally | None, label: str, published: Step, ou
     finding.rows += [
         compared(f"{what}: TTFT p90", published.ttft_p90_s, ours.ttft_p90_s, "s", verdict),
         compared(f"{what}: output", published.tokens_per_s, ours.tokens_per_s, "tok/s"),
+        compared(f"{what}: mean gap", published.gap_s * 1e3, ours.gap_s * 1e3, "ms"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What per-request latencies of a real engine say about its steps and its limits.
+"""What per-request latencies of a real engine say about its steps.
 
 Where every request's arrival, scheduling, first and last token are known, so is at each moment who decoded, with how
 much context, and whose prompts were prefilled. A request that decoded n tokens saw n steps; their mean duration is its
@@ -40,24 +40,6 @@ class Run:
     def e2e(self) -> np.ndarray:
         seconds: np.ndarray = self.last - self.at
         return seconds
-
-
-def limits_seen(run: Run) -> tuple[int, int]:
-    """The most requests that ever ran at once, and the most tokens that they had in memory."""
-    moments = np.unique(np.concatenate([run.scheduled, run.first, run.last]))
-    most_rows, most_tokens = 0, 0.0
-    for moment in moments:
-        running = (run.scheduled <= moment) & (run.last > moment)
-        tokens = run.prompt[running] + _emitted(run, moment)[running]
-        most_rows, most_tokens = max(most_rows, int(running.sum())), max(most_tokens, float(tokens.sum()))
-    return most_rows, round(most_tokens)
-
-
-def _emitted(run: Run, moment: float) -> np.ndarray:
-    """Tokens of each answer by then, evenly over its decoding."""
-    share = np.clip((moment - run.first) / np.maximum(run.last - run.first, 1e-9), 0.0, 1.0)
-    tokens: np.ndarray = share * run.output
-    return tokens
 
 
 def steps_seen(run: Run, which: Sequence[int]) -> Steps:

@@ -5,7 +5,9 @@ an error of the twin adds up over the run instead of averaging out.
 
 Step times are fitted to the gaps of the odd requests of a run; the twin then serves all requests, and the even ones are
 compared, one by one. For the RTX 4090 there is also a prediction with nothing of its run in it: the steps fitted on the
-RTX PRO 6000 times the ratio of the cards' published bandwidth and arithmetic.
+RTX PRO 6000, times how much longer single layers take on the other card.
+
+Limits are those that the runs' own records give (bench/examples/*/vllm/meta.json).
 """
 
 from collections import defaultdict
@@ -15,7 +17,7 @@ import numpy as np
 
 from isochrone.simulator.belief.alone import Ask, Served, serve
 from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdict, compared
-from isochrone.simulator.belief.measured import Run, limits_seen, steps_seen
+from isochrone.simulator.belief.measured import Run, steps_seen
 from isochrone.simulator.belief.stepfit import as_step_time, fit
 from isochrone.simulator.formats import json_lines, opened
 from isochrone.twin.schedule import Limits
@@ -25,19 +27,33 @@ FILE = "vllm_measured_requests.jsonl.gz"
 ERROR_MAX = 0.20
 """Median over the even requests of each one's relative error, for TTFT and for E2E."""
 CHUNK_TOKENS = 2048
-SLOTS = (128, 256)
-"""max_num_seqs is published as 128; where more ran at once it must have been vLLM's default of 256."""
-SLOTS_SLACK = 4
-"""Rows that end and begin at the same moment may look like more than there is room for."""
+"""max_num_batched_tokens of every engine."""
 BLOCK_TOKENS = 16
 AMPLE_TOKENS = 1_000_000
 """KV memory of the 96 GB card: it was never what requests waited for."""
-RTX4090_KV_TOKENS = 46_700
-"""(0.9 x 24 GiB - 16.06 GB of weights - 1 GB for activations) / 131,072 bytes a token."""
-MEMORY_BOUND = {"RTX4090/Llama-3.1-8B/tp1": RTX4090_KV_TOKENS}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run's engine was started."""
+
+    max_num_seqs: int = 128
+    kv_tokens: int = AMPLE_TOKENS
+    ranks: int = 1
+    """Data-parallel ranks in lock step. Here they are one engine with the slots and the chunks of all."""
+
+
+SETTINGS = {
+    "RTX4090/Llama-3.1-8B/tp1": Settings(max_num_seqs=256, kv_tokens=41_408),
+    "RTXPRO6000/Qwen3-30B-A3B-Instruct-2507/tp1": Settings(ranks=2),
+}
+"""Run -> its settings where they are not the usual ones."""
 CARRIED_FROM, CARRIED_TO = "RTXPRO6000/Llama-3.1-8B/tp1", "RTX4090/Llama-3.1-8B/tp1"
-BANDWIDTH_RATIO, ARITHMETIC_RATIO = 1792 / 1008, 503.8 / 165.2
-"""RTX PRO 6000 over RTX 4090: GB/s, and dense 16-bit TFLOPS with 32-bit sums, as published for the cards."""
+READING, DECODE_ATTENTION = 1.51, 1.50
+MULTIPLYING, PREFILL_ATTENTION = 2.45, 1.93
+"""RTX 4090 over RTX PRO 6000: single layers of Llama-3.1-8B as LLMServingSim's profiler measured them on both (vLLM
+0.19, profiler/perf): all dense layers of one token; attention of 128 rows of 1,024 tokens; what 2,048 tokens take more
+than 1,024 in the dense layers; attention of a prompt of 2,048."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +72,16 @@ def run(data: Data) -> Finding:
         title="TTFT and E2E of single requests, real vLLM 0.19.0 against the twin",
         source=f"{FILE}: LLMServingSim bench/examples",
         bar=f"each run: median error of the even requests at most {ERROR_MAX:.0%}, in TTFT and in E2E",
-        fitted="five step parameters a run, on the gaps of its odd requests; slots of 256 where more than 128 ran at "
-        "once. The carried-over rows: nothing of their own run",
+        fitted="five step parameters a run, on the gaps of its odd requests. The carried-over rows: nothing of their "
+        "own run; the other card's steps, and layer times that were measured on both",
     )
     runs = read_runs(data.path(FILE))
     fits = {name: fit(steps_seen(one, range(0, len(one), 2))) for name, one in runs.items()}
-    predictions = [Prediction(name, one, as_step_time(fits[name]), limits(name, one)) for name, one in runs.items()]
+    predictions = [Prediction(name, one, as_step_time(fits[name]), limits(name)) for name, one in runs.items()]
     if CARRIED_FROM in fits and CARRIED_TO in runs:
         there = runs[CARRIED_TO]
         label = f"{CARRIED_TO}, carried over from {CARRIED_FROM.partition('/')[0]}"
-        predictions.append(Prediction(label, there, carried(fits[CARRIED_FROM]), limits(CARRIED_TO, there)))
+        predictions.append(Prediction(label, there, carried(fits[CARRIED_FROM]), limits(CARRIED_TO)))
     errors = []
     for prediction in predictions:
         errors += _compare(finding, prediction)
@@ -77,10 +93,12 @@ def run(data: Data) -> Finding:
     )
     finding.notes += [
         "odd and even requests share one queue: a good fit on the odd ones helps the even ones more than it would a "
-        "run of its own. The carried-over rows have no such help, and stand on peak figures: the cards' published "
-        "arithmetic differs 3.0-fold, the steps fitted on each only 1.9-fold",
-        f"chunks of {CHUNK_TOKENS} tokens and {SLOTS[0]} slots as published; KV memory never filled on the 96 GB card; "
-        f"on the RTX 4090 it holds {RTX4090_KV_TOKENS:,} tokens by the card's size, and requests wait for it",
+        "run of its own. The carried-over rows have no such help",
+        f"limits as the runs' records give them: {CHUNK_TOKENS} tokens a step and 128 slots, on the RTX 4090 256 slots "
+        "and 41,408 tokens of KV memory; room for a whole prompt before it is let in (vLLM's default since 0.19)",
+        "Qwen3-30B-A3B ran as two data-parallel ranks in lock step: one engine of 256 slots here. Its TTFT is mostly "
+        "two steps, for vLLM plans a step while the one before runs (async scheduling) and counts from when the engine "
+        "has taken the request in; here it is the rest of a step and one more: the same in the middle, not by request",
     ]
     return finding
 
@@ -114,16 +132,21 @@ def _by_arrival(row: tuple[float, ...]) -> float:
     return row[2]
 
 
-def limits(name: str, seen: Run) -> Limits:
+def limits(name: str) -> Limits:
     """What the run's engine does at once."""
-    rows, _ = limits_seen(seen)
-    slots = SLOTS[0] if rows <= SLOTS[0] + SLOTS_SLACK else SLOTS[1]
-    return Limits(slots, CHUNK_TOKENS, BLOCK_TOKENS, MEMORY_BOUND.get(name, AMPLE_TOKENS) // BLOCK_TOKENS)
+    known = SETTINGS.get(name, Settings())
+    return Limits(
+        known.max_num_seqs * known.ranks,
+        CHUNK_TOKENS * known.ranks,
+        BLOCK_TOKENS,
+        known.kv_tokens // BLOCK_TOKENS,
+        room_for_prompt=True,
+    )
 
 
 def carried(theta: np.ndarray) -> StepTime:
-    """The steps of the slower card: what reads memory by bandwidth, what multiplies by arithmetic."""
-    by_part = [BANDWIDTH_RATIO, BANDWIDTH_RATIO, ARITHMETIC_RATIO, BANDWIDTH_RATIO, ARITHMETIC_RATIO]
+    """The steps of the slower card. What does not grow with the tokens of a step is reading weights."""
+    by_part = [READING, READING, MULTIPLYING, DECODE_ATTENTION, PREFILL_ATTENTION]
     return as_step_time(theta * np.array(by_part))
 
 

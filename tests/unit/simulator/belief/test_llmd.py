@@ -5,12 +5,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from isochrone.simulator.belief import llmd
+from isochrone.nouns.settings import Settings
+from isochrone.simulator.belief import llmd, llmd_run
 from isochrone.simulator.belief.finding import Data, Finding, Verdict
 from isochrone.simulator.belief.llmd import Step, Tally, saturation
 from isochrone.simulator.belief.llmd_ladder import BLOCK_TOKENS, Ladder, ladders, workload
 from isochrone.simulator.belief.llmd_policies import MATCH_BYTES, Estimated, Weights, _within
+from isochrone.simulator.belief.llmd_run import LadderRun
+from isochrone.simulator.fleet import Fleet, Member
 from isochrone.simulator.requests import Objective, Requests
+from isochrone.simulator.run import Plan
 from isochrone.twin.profiles import PROFILES
 
 
@@ -23,7 +27,7 @@ def small() -> Ladder:
 
 
 def curve(*ttfts: float) -> Sequence[Step]:
-    return [Step(float(10 * number), ttft, ttft, 1.0) for number, ttft in enumerate(ttfts, 1)]
+    return [Step(float(10 * number), ttft, ttft, 1.0, 0.02) for number, ttft in enumerate(ttfts, 1)]
 
 
 def test_a_ladder_is_sent_as_published() -> None:
@@ -72,6 +76,26 @@ def test_caches_pay_in_the_simulated_ladder(small: Ladder) -> None:
     assert precise[1].ttft_p90_s < 0.7 * scattered[1].ttft_p90_s
 
 
+def test_the_host_is_calibrated_to_the_lowest_rate(small: Ladder) -> None:
+    step = llmd.qwen_steps()
+    found = llmd.calibrated(small, step, 0.030)
+    lowest = dataclasses.replace(small, steps=small.steps[:1])
+    assert found.overhead_s > step.overhead_s
+    assert llmd.simulated(lowest, found, small.schedulers["precise-scheduling"])[0].gap_s == pytest.approx(
+        0.03, rel=0.02
+    )
+
+
+def test_the_proxy_refuses_what_is_too_much(small: Ladder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llmd_run, "UNDER_WAY_MAX", 20)
+    calls, _ = workload(small)
+    members = Fleet(tuple(Member(f"pod-{number}", PROFILES["h100-8b"]) for number in range(2)))
+    tally = LadderRun(Plan(Settings(policy="random", hold=False), members), calls).run().tally
+    served = sum(tally.served)
+    assert 20 < served < len(calls.calls)
+    assert list(tally.served[:20]) == [1] * 20
+
+
 def test_what_counts_and_what_holds(small: Ladder) -> None:
     finding, tally = Finding("", "", "", "", ""), Tally()
     theirs = {"precise-scheduling": list(curve(0.4, 0.5, 0.6)), "random-scheduling": list(curve(0.6, 4.0, 60.0))}
@@ -84,7 +108,7 @@ def test_what_counts_and_what_holds(small: Ladder) -> None:
     assert worse.pairs_right == worse.pairs
     assert worse.steps_near == 0
     assert not worse.holds
-    assert finding.rows[-2].verdict is Verdict.SHOWN
+    assert finding.rows[-3].verdict is Verdict.SHOWN
 
 
 def test_published_steps(data: Data) -> None:
@@ -93,4 +117,3 @@ def test_published_steps(data: Data) -> None:
         curves = found[ladder.experiment]
         assert set(curves) == set(ladder.schedulers)
         assert all([step.qps for step in one] == [rate for rate, _ in ladder.steps] for one in curves.values())
-    assert llmd.qwen_steps(data).seconds(8, 8 * 2000, 0.0) == pytest.approx(0.017, rel=0.1)

@@ -11,7 +11,7 @@ import pytest
 from isochrone.simulator.belief import vllm_requests
 from isochrone.simulator.belief.alone import Ask, serve
 from isochrone.simulator.belief.finding import Data, Verdict
-from isochrone.simulator.belief.measured import Run, limits_seen, steps_seen
+from isochrone.simulator.belief.measured import Run, steps_seen
 from isochrone.simulator.belief.stepfit import fit, predict
 from isochrone.twin.schedule import Limits
 from isochrone.twin.steptime import StepTime
@@ -53,10 +53,11 @@ def test_steps_are_found_in_latencies(asks: list[Ask]) -> None:
     assert np.median(np.abs(predict(theta, unseen) / unseen.seconds - 1)) < 0.03
 
 
-def test_limits_are_seen(asks: list[Ask]) -> None:
-    rows, tokens = limits_seen(as_run(asks))
-    assert 0 <= rows - LIMITS.max_num_seqs <= 4, "rows that end and begin at the same moment count twice"
-    assert 10_000 < tokens < LIMITS.kv_blocks * LIMITS.block_tokens
+def test_published_settings() -> None:
+    usual, small, ranks = (vllm_requests.limits(name) for name in ("any", *vllm_requests.SETTINGS))
+    assert (usual.max_num_seqs, usual.chunk_tokens) == (128, 2048)
+    assert (small.max_num_seqs, small.kv_blocks) == (256, 2588)
+    assert (ranks.max_num_seqs, ranks.chunk_tokens) == (256, 4096)
 
 
 def write(folder: Path, run: Run, stretch: float) -> None:
@@ -80,7 +81,7 @@ def write(folder: Path, run: Run, stretch: float) -> None:
 def test_a_run_is_predicted_and_a_false_one_is_not(
     asks: list[Ask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_requests, "SLOTS", (24, 256))
+    monkeypatch.setitem(vllm_requests.SETTINGS, "made", vllm_requests.Settings(max_num_seqs=24))
     run = as_run(asks)
     write(tmp_path, run, 1.0)
     assert vllm_requests.run(Data(tmp_path)).verdict is Verdict.HOLDS
