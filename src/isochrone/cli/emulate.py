@@ -1,6 +1,7 @@
 """`isochrone emulate`: engines that are not there."""
 
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ def parse_slow(values: Sequence[str], count: int) -> dict[int, float]:
             index, factor = int(index_text), float(factor_text)
         except ValueError:
             raise click.BadParameter(f"{value!r} is not INDEX:FACTOR, as in 0:2.5", param_hint="--slow") from None
-        if not colon or not 0 <= index < count or not factor > 0:
+        if not colon or not 0 <= index < count or not 0 < factor < math.inf:
             raise click.BadParameter(
                 f"{value!r}: the index goes from 0 to {count - 1}, the factor is above 0", param_hint="--slow"
             )

@@ -28,10 +28,10 @@ INTERVAL_S_MIN = 0.001
 """Shortest interval that a setting may have: below, a run does little else."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], option: str) -> click.BadParameter:
-    """There is no such thing; the nearest one is named, or all of them."""
+def unknown(kind: str, name: str, known: Iterable[str], option: str, also: Iterable[str] = ()) -> click.BadParameter:
+    """There is no such thing; the nearest one is named, or all that are known. `also`: names too many to be listed."""
     names = list(known)
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(name, [*names, *also], n=1) or [one for one in names if name and name in one]
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return click.BadParameter(f"there is no {kind} {name!r}; {hint}", param_hint=option)
 
@@ -133,7 +133,7 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
     for name in dict.fromkeys(wanted):
         if not policies.exists(name):
             queued = [f"{one}+queue" for one in known if policies.exists(f"{one}+queue")]
-            raise unknown("policy", name, [*known, *queued], "--policy")
+            raise unknown("policy", name, known, "--policy", queued)
         interval_s = None if interval_set else policies.make(name, random.Random(0)).scrape_interval_s
         arms.append(Arm(name, name, {} if interval_s is None else {"scrape_interval_s": interval_s}))
     for part in PARTS if "all" in without else _listed(without):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from isochrone.simulator.draws import Quantiles
-from isochrone.simulator.formats import Line, json_lines, opened
+from isochrone.simulator.formats import UNREADABLE, Line, json_lines, opened
 from isochrone.simulator.workload import BadWorkload, Call
 
 WINDOW_S = 600.0
@@ -70,7 +70,7 @@ def _read(path: str) -> list[Client]:
     try:
         with opened(path) as file:
             return [Client(line) for line in json_lines(path, file)]
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except UNREADABLE as error:
         raise BadWorkload(f"{path} cannot be read: {error}") from None
 
 

@@ -11,6 +11,7 @@ A wrong line is refused with its number, the field and what was expected.
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
@@ -19,13 +20,16 @@ from typing import TextIO
 
 import msgspec
 
-from isochrone.simulator.workload import TOKENS_MAX, BadWorkload, Call, Workload
+from isochrone.simulator.workload import CALLS_MAX, TOKENS_MAX, BadWorkload, Call, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
 BLOCK_TOKENS = 16
 """Of the engines' KV memory, where the workload says nothing of blocks."""
 TIME_MS_MAX = 366 * 86_400_000.0
 """A year: later arrivals are a mistake of unit."""
+
+UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+"""What reading a file that is not there, not whole or not text ends in."""
 
 Fields = Mapping[str, object]
 
@@ -42,7 +46,7 @@ class Line:
     def count(self, field: str, least: int = 1) -> int:
         """A whole number of tokens."""
         value = self._number(field)
-        if value is None or value != int(value) or not least <= value <= TOKENS_MAX:
+        if value is None or not least <= value <= TOKENS_MAX or value != int(value):
             raise self.wrong(field, f"a whole number from {least} to {TOKENS_MAX:,}")
         return int(value)
 
@@ -56,8 +60,8 @@ class Line:
         value = self.fields.get(field)
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(one, int) and 0 <= one < 1 << 40 for one in value):
-            raise self.wrong(field, "a list of whole numbers of 0 or more")
+        if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1 << 40 for one in value):
+            raise self.wrong(field, "a list of whole numbers from 0 to 2^40 - 1")
         return tuple(value)
 
     def _number(self, field: str) -> float | None:
@@ -76,7 +80,7 @@ def read(path: str) -> Workload:
         with opened(path) as file:
             lines = _csv_lines(path, file) if ".csv" in Path(path).suffixes else json_lines(path, file)
             return _calls(path, lines)
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except UNREADABLE as error:
         raise BadWorkload(f"{path} cannot be read: {error}") from None
 
 
@@ -107,8 +111,11 @@ def json_lines(path: str, file: TextIO) -> Iterator[Line]:
 
 def _csv_lines(path: str, file: TextIO) -> Iterator[Line]:
     rows = csv.DictReader(file)
-    for fields in rows:
-        yield Line(path, rows.line_num, fields)
+    try:
+        for fields in rows:
+            yield Line(path, rows.line_num, fields)
+    except csv.Error as error:
+        raise BadWorkload(f"{path}, line {rows.line_num + 1}: expected comma-separated values, but {error}") from None
 
 
 def _calls(path: str, lines: Iterator[Line]) -> Workload:
@@ -124,6 +131,8 @@ def _calls(path: str, lines: Iterator[Line]) -> Workload:
             left_out += 1
         else:
             workload.calls.append(call)
+            if len(workload.calls) > CALLS_MAX:
+                raise BadWorkload(f"{path}, line {line.number}: a workload has at most {CALLS_MAX:,} requests")
     if left_out:
         workload.notes.append(f"{left_out} lines without an answer left out")
     if not workload.calls:
@@ -165,8 +174,8 @@ def _schema(line: Line, workload: Workload) -> Call:
         raise line.wrong("hash_block_tokens", f"{workload.block_tokens}, as before")
     workload.block_tokens = block_tokens if ids or not workload.calls else workload.block_tokens
     session = line.fields.get("session_id", -1)
-    if not isinstance(session, int):
-        raise line.wrong("session_id", "a whole number")
+    if type(session) is not int or not -1 <= session < 1 << 40:
+        raise line.wrong("session_id", "a whole number from 0 to 2^40 - 1")
     route = line.fields.get("class", "default")
     if not isinstance(route, str):
         raise line.wrong("class", "a text")

@@ -1,6 +1,6 @@
 """Files with lengths and no arrivals: input_tokens, output_tokens [, class] in JSON lines."""
 
-from isochrone.simulator.formats import Line, json_lines, opened
+from isochrone.simulator.formats import UNREADABLE, Line, json_lines, opened
 from isochrone.simulator.workload import BadWorkload
 
 
@@ -10,7 +10,7 @@ def read_lengths(path: str) -> list[tuple[int, int, str]]:
     try:
         with opened(path) as file:
             rows += [_row(line) for line in json_lines(path, file)]
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except UNREADABLE as error:
         raise BadWorkload(f"{path} cannot be read: {error}") from None
     if not rows:
         raise BadWorkload(f"{path} holds no lengths")

@@ -22,7 +22,7 @@ BYTES_PER_TOKEN = 4
 TEXT_BYTES_PER_TOKEN, TEXT_SIGMA = 4.4, 0.04
 """Of the text, and how much the logarithm of that varies."""
 SALT_BITS = 40
-"""A block's id gets its copy's number above these bits."""
+"""Of a block's id; above them comes its copy's number."""
 LONELY = 1 << 63
 """Hashes of the gateway's blocks that nobody shares count from here; shared ones stay below."""
 
@@ -50,6 +50,8 @@ class Requests:
         assert told in TOLD
         self._block_tokens = block_tokens
         self._chance = random.Random(f"sizes {seed}")
+        self._mask = random.Random(f"salt {seed}").getrandbits(SALT_BITS) if seed else 0
+        """Other names for blocks and sessions under each seed: what is placed by a hash then goes elsewhere."""
         self._objective, self._told, self._reference = objective, told, reference
         self._fresh = LONELY
         self._ends: list[int] = []
@@ -72,26 +74,24 @@ class Requests:
             blocks=self._blocks(call),
             hashed_bytes=tokens * BYTES_PER_TOKEN,
             route=call.route,
-            session=f"{call.copy}-{call.session}" if call.session >= 0 else "",
+            session=f"{call.copy}-{call.session ^ self._mask}" if call.session >= 0 else "",
             slo=self._slo(call),
         )
 
     def hashes(self, call: Call) -> list[int]:
         """For an engine: ids of the blocks that others may have too."""
-        if not call.copy:
-            return list(call.ids)
-        salt = call.copy << SALT_BITS
-        return [one + salt for one in call.ids]
+        mask = self._mask | call.copy << SALT_BITS
+        return [one ^ mask for one in call.ids] if mask else list(call.ids)
 
     def _blocks(self, call: Call) -> tuple[int, ...]:
         ends, size, ids = self._ends, self._block_tokens, call.ids
         shared_tokens = len(ids) * size
-        salt = call.copy << SALT_BITS
+        mask = self._mask | call.copy << SALT_BITS
         blocks = []
         for k, end in enumerate(ends):
             if end > shared_tokens:
                 break
-            blocks.append((ids[(end - 1) // size] + salt) * BLOCKS_MAX + k)
+            blocks.append((ids[(end - 1) // size] ^ mask) * BLOCKS_MAX + k)
         whole = len(blocks)
         for end in ends[whole:]:
             if end > call.prompt_tokens:

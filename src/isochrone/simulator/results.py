@@ -1,26 +1,40 @@
 """Results of a sweep as one JSON value: means over seeds with 95 % intervals, and paired differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
+from typing import TypedDict
 
 from isochrone.simulator.figures import MEANINGS
 from isochrone.simulator.requests import Objective
 from isochrone.simulator.sweep import Result
 
 T_95 = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Student's t for a two-sided 95 % interval, by degrees of freedom; beyond ten 2.2 is near enough."""
+"""Student's t for a two-sided 95 % interval, by degrees of freedom."""
+LEADER = "equal-cost"
+"""The arm that the others are compared with, where it is there; else the first one."""
 
 Point = tuple[float, int]
 """(rate scale, instances)"""
+
+
+class Gap(TypedDict):
+    """Of a figure: mean over the seeds of one arm's minus another's, and half the 95 % interval of that mean."""
+
+    difference: float | None
+    interval: float | None
+
+
+def student_t(freedom: int) -> float:
+    """Two-sided, 95 %. Beyond ten degrees of freedom to within 0.001."""
+    return T_95[freedom] if freedom < len(T_95) else 1.96 + 2.4 / freedom + 2.6 / freedom**2
 
 
 def half_width(values: Sequence[float]) -> float | None:
     """Half of the 95 % interval of the mean; None from one value."""
     if len(values) < 2:
         return None
-    freedom = len(values) - 1
-    return (T_95[freedom] if freedom < len(T_95) else 2.2) * stdev(values) / sqrt(len(values))
+    return student_t(len(values) - 1) * stdev(values) / sqrt(len(values))
 
 
 def summary(results: Sequence[Result]) -> dict[str, object]:
@@ -46,10 +60,10 @@ def summary(results: Sequence[Result]) -> dict[str, object]:
     }
 
 
-def compared(first: Sequence[Result], second: Sequence[Result]) -> dict[str, object]:
+def compared(first: Sequence[Result], second: Sequence[Result]) -> dict[str, Gap]:
     """Paired by seed: mean of first minus second and half its interval, for the ratios and percentiles."""
     by_seed = {result.seed: result for result in second}
-    differences: dict[str, object] = {}
+    differences: dict[str, Gap] = {}
     for name in MEANINGS:
         pairs = [
             (mine, yours)
@@ -62,6 +76,17 @@ def compared(first: Sequence[Result], second: Sequence[Result]) -> dict[str, obj
             gaps = [mine - yours for mine, yours in pairs]
             differences[name] = {"difference": fmean(gaps), "interval": half_width(gaps)}
     return differences
+
+
+def leader(arms: Iterable[str]) -> str:
+    """Whom the others are compared with."""
+    names = list(arms)
+    return LEADER if LEADER in names else names[0]
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    """What was done to the workload, and what of the engines was not held to."""
+    return sorted({note for result in results for note in result.notes})
 
 
 def by_point(results: Sequence[Result]) -> dict[Point, dict[str, list[Result]]]:
@@ -82,22 +107,20 @@ def document(results: Sequence[Result], arms: Sequence[str], about: Mapping[str,
     points = []
     for (rate_scale, instances), found in by_point(results).items():
         ordered = {arm: found[arm] for arm in arms if arm in found}
-        leader = next(iter(ordered))
+        first = leader(ordered)
         points.append(
             {
                 "rate_scale": rate_scale,
                 "instances": instances,
-                "calls": ordered[leader][0].calls,
-                "offered_rps": fmean(result.offered_rps for result in ordered[leader]),
+                "calls": ordered[first][0].calls,
+                "offered_rps": fmean(result.offered_rps for result in ordered[first]),
                 "policies": {arm: summary(some) for arm, some in ordered.items()},
                 "against": {
-                    f"{leader} - {arm}": compared(ordered[leader], some)
-                    for arm, some in ordered.items()
-                    if arm != leader
+                    f"{first} - {arm}": compared(ordered[first], some) for arm, some in ordered.items() if arm != first
                 },
             }
         )
-    head: dict[str, object] = {**about, "notes": sorted({note for result in results for note in result.notes})}
+    head: dict[str, object] = {**about, "notes": notes(results)}
     return {**head, **points[0]} if len(points) == 1 else {**head, "points": points}
 
 

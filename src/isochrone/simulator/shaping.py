@@ -17,6 +17,8 @@ from isochrone.simulator.workload import CALLS_MAX, BadWorkload, Call, Workload
 
 SHIFT_S_MAX = 60.0
 """Copies begin up to this much later, drawn evenly: without it all copies would have their bursts at once."""
+COPIES_MAX = 4000
+"""Copies of a workload: their numbers have to stay below the ids of blocks that nobody shares (`requests.py`)."""
 TICK_SHARE = 0.5
 """With fewer distinct arrival times than this share of the requests, times are ticks of the recording."""
 
@@ -52,8 +54,8 @@ def part_of(workload: Workload, part: Part) -> Workload:
 
 def shaped(workload: Workload, seed: int, rate_scale: float = 1.0, time_scale: float = 1.0) -> Workload:
     """The workload as one seed sees it."""
-    if not (rate_scale > 0 and math.isfinite(rate_scale)):
-        raise BadWorkload(f"rate scale {rate_scale} is not above 0")
+    if not 0 < rate_scale <= COPIES_MAX:
+        raise BadWorkload(f"rate scale {rate_scale:g}: expected more than 0, at most {COPIES_MAX:,}")
     chance = random.Random(f"shape {seed}")
     if len(workload.calls) * rate_scale > CALLS_MAX:
         raise BadWorkload(f"{rate_scale:g} times {len(workload.calls):,} requests are more than {CALLS_MAX:,}")

@@ -92,9 +92,8 @@ def _tight(workload: Workload, fleet: Fleet) -> list[str]:
     for profile in {member.profile.name: member.profile for member in fleet.members}.values():
         over = sum(size > profile.kv_tokens for size in sizes)
         if over:
-            notes.append(
-                f"{over:,} requests are longer than the KV memory of {profile.name}: {profile.kv_tokens:,} tokens"
-            )
+            few = f"{over:,} of {len(sizes):,} requests"
+            notes.append(f"{few} are longer than the {profile.kv_tokens:,} tokens that {profile.name} holds")
     longest = max(sizes)
     if longest > (served := fleet.reference.max_model_len):
         notes.append(f"contexts of {longest:,} tokens are served, more than the profile's {served:,}")

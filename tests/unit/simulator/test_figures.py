@@ -8,7 +8,7 @@ from isochrone.nouns.decision import Decision, Try
 from isochrone.simulator import plots
 from isochrone.simulator.figures import MEANINGS, Columns, cdf, figures
 from isochrone.simulator.requests import Objective
-from isochrone.simulator.results import compared, document, half_width
+from isochrone.simulator.results import compared, document, half_width, leader, student_t
 from isochrone.simulator.run import Run
 from isochrone.simulator.sweep import Result
 from isochrone.simulator.tally import Tally
@@ -146,3 +146,13 @@ def test_a_cdf_has_its_ends() -> None:
     curve = cdf(np.array([3.0, 1.0, 2.0]))
     assert (curve[0], curve[-1]) == (1.0, 3.0)
     assert cdf(np.array([])) == []
+
+
+def test_students_t_is_that_of_the_tables() -> None:
+    for freedom, known in ((1, 12.706), (10, 2.228), (11, 2.201), (15, 2.131), (20, 2.086), (30, 2.042), (120, 1.980)):
+        assert student_t(freedom) == pytest.approx(known, abs=0.002)
+
+
+def test_the_others_are_compared_with_equal_cost_wherever_it_stands() -> None:
+    assert leader(["round-robin", "equal-cost", "random"]) == "equal-cost"
+    assert leader(["round-robin", "random"]) == "round-robin"

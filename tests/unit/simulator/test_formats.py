@@ -94,6 +94,20 @@ def test_azure_and_burstgpt(tmp_path: Path) -> None:
         ('{"t_ms":1,"input_tokens":5}', "field 'output_tokens': expected a whole number"),
         ('{"t_ms":1,"input_tokens":50,"output_tokens":1,"hash_ids":[1,"x"],"hash_block_tokens":16}', "'hash_ids'"),
         ('{"t_ms":1,"input_tokens":50,"output_tokens":1,"hash_ids":[1]}', "field 'hash_block_tokens'"),
+        ('{"t_ms":1,"input_tokens":1e400,"output_tokens":1}', "line 2: expected a JSON object"),
+        ('{"t_ms":1,"input_tokens":1e300,"output_tokens":1}', "field 'input_tokens'"),
+        ('{"t_ms":1,"input_tokens":"nan","output_tokens":1}', "field 'input_tokens'"),
+        ('{"t_ms":1,"input_tokens":"inf","output_tokens":1}', "field 'input_tokens'"),
+        ('{"t_ms":1,"input_tokens":true,"output_tokens":1}', "field 'input_tokens'"),
+        ('{"t_ms":1,"input_tokens":0,"output_tokens":1}', "field 'input_tokens'"),
+        ('{"t_ms":"nan","input_tokens":1,"output_tokens":1}', "field 't_ms'"),
+        (
+            '{"t_ms":1e300,"input_tokens":1,"output_tokens":1}',
+            "expected a time of 0 or more, at most a year",
+        ),
+        ('{"t_ms":1,"input_tokens":5,"output_tokens":1,"gap_ms":-1}', "field 'gap_ms'"),
+        ('{"t_ms":1,"input_tokens":5,"output_tokens":1,"session_id":true}', "field 'session_id'"),
+        ('{"t_ms":1,"input_tokens":5,"output_tokens":1,"class":3}', "field 'class'"),
         ('{"t_ms":1,', "line 2: expected a JSON object"),
         ("[1, 2]", "line 2: expected a JSON object, found [1, 2]"),
     ],
@@ -104,6 +118,25 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, said: str) -> None:
         read(path)
     assert said in str(refused.value)
     assert path in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("yesterday,4,1", "line 3, field 'TIMESTAMP': expected a date and time"),
+        ("2023-11-16 18:15:47,-4,1", "line 3, field 'ContextTokens': expected a whole number from 1"),
+        (
+            "2023-11-16 18:15:47,4",
+            "line 3, field 'GeneratedTokens': expected a whole number from 1 to 10,000,000",
+        ),
+        ("x" * 200_000 + ",4,1", "line 3: expected comma-separated values, but field larger"),
+    ],
+)
+def test_a_wrong_line_of_a_table_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = file(tmp_path, "w.csv", "TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46.68,4,1", line)
+    with pytest.raises(BadWorkload) as refused:
+        read(path)
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +158,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(BadWorkload, match="cannot be read"):
         read(str(tmp_path / "nowhere.jsonl"))
     broken = tmp_path / "b.jsonl.gz"
-    broken.write_bytes(b"not gzip")
-    with pytest.raises(BadWorkload, match="cannot be read"):
-        read(str(broken))
+    whole = gzip.compress(b"".join(b'{"t_ms":%d,"input_tokens":4,"output_tokens":2}\n' % k for k in range(1000)))
+    for content in (b"not gzip", whole[:-500], whole[:100] + b"\xff" * 60 + whole[160:], gzip.compress(b"\xff\xfe")):
+        broken.write_bytes(content)
+        with pytest.raises(BadWorkload, match=r"cannot be read|expected a JSON object"):
+            read(str(broken))
 
 
 def test_lengths(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from isochrone.simulator import draws
 from isochrone.simulator.clients import draw
 from isochrone.simulator.generators import GENERATORS, generate
-from isochrone.simulator.shaping import shaped
+from isochrone.simulator.shaping import Part, part_of, shaped
 from isochrone.simulator.workload import BadWorkload, Call, Workload
 
 SECOND = 10**9
@@ -169,3 +169,25 @@ def test_wrong_specs_are_explained(spec: str, said: str) -> None:
     with pytest.raises(BadWorkload) as refused:
         generate(spec, 1, capacity)
     assert said in str(refused.value)
+
+
+def test_a_part_of_a_workload() -> None:
+    part = part_of(steady(), Part(10.0, 20.0))
+    assert [call.at for call in part.calls] == [k * SECOND // 10 for k in range(100)]
+    assert part.calls[0].session == 100 % 40
+    assert part.notes == ["100 of its 400 requests, from 10 s to 20 s"]
+    assert part_of(steady(), Part(39.0)).notes == ["10 of its 400 requests, from 39 s to the end"]
+    first = part_of(steady(), Part(requests=5))
+    assert first.calls == steady().calls[:5]
+    assert first.notes == ["5 of its 400 requests"]
+    assert part_of(steady(), Part(10.0, 20.0, 7)).calls == part.calls[:7]
+    assert part_of(steady(), Part()).calls == steady().calls
+    with pytest.raises(BadWorkload, match="no request arrives in that part of the workload, which lasts 40 s"):
+        part_of(steady(), Part(50.0))
+
+
+def test_more_copies_than_fit_are_refused() -> None:
+    with pytest.raises(BadWorkload, match="at most 4,000"):
+        shaped(steady(), 1, 4001.0)
+    with pytest.raises(BadWorkload, match="3000 times 4,000 requests are more than 10,000,000"):
+        shaped(steady(4000), 1, 3000.0)
