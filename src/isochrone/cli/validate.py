@@ -78,7 +78,7 @@ def chosen(names: Sequence[str], checks: Sequence[Check]) -> list[Check]:
     help="Folder with the public data; read in place.", show_envvar=True,
 )  # fmt: skip
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; repeatable, or with commas.")
-@click.option("--engine", metavar="URL", help="Also check the engine that runs there (vLLM: `isochrone up`), a minute.")
+@click.option("--engine", metavar="URL", help="Also check the engine that runs there (vLLM: `isochrone up`); minutes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(traces: Path, only: tuple[str, ...], engine: str | None, as_json: bool) -> None:
     """Check the simulator against measurements that others have published.
@@ -87,7 +87,7 @@ def command(traces: Path, only: tuple[str, ...], engine: str | None, as_json: bo
     the same, for the command has done what it was asked. Data that are absent are named.
 
     \b
-      isochrone validate --traces traces                           all but a real engine, some four minutes
+      isochrone validate --traces traces                           all but a real engine, some three minutes
       isochrone validate --traces traces --only step-times,mooncake
       isochrone validate --traces traces --only engine --engine http://127.0.0.1:9001
     """

@@ -15,7 +15,7 @@ from isochrone.cli.validate import command
 from isochrone.loadgen.calls import Result
 from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.checks import CHECKS
-from isochrone.simulator.belief.finding import compared
+from isochrone.simulator.belief.finding import Finding, Verdict, compared
 from isochrone.simulator.belief.stepfit import fit
 from isochrone.simulator.workload import Call, Workload
 
@@ -103,3 +103,27 @@ def test_steps_of_lone_calls() -> None:
     floor, a, b, *_ = fit(validate_engine.joined([validate_engine.lone_steps(calls, lone)] * 2))
     assert max(floor, a + b) == pytest.approx(0.01, rel=0.02)
     assert b == pytest.approx(2e-5, rel=0.05)
+
+
+def test_what_a_request_costs_outside_the_steps_is_found_and_taken_off() -> None:
+    prompt = np.array([32, 64, 32])
+    calls = [Call(0, int(tokens), 33) for tokens in prompt]
+    ttft = 0.007 + 0.01 + 2e-5 * (prompt - 32)
+    lone = Served(ttft, ttft + 32 * 0.01, np.full(3, 33))
+    constant_s = validate_engine.outside(calls, lone)
+    assert constant_s == pytest.approx(0.007)
+    bare = validate_engine.later(lone, -constant_s)
+    assert bare.ttft_s[0] == pytest.approx(0.01)
+    assert bare.tpot_s == pytest.approx(lone.tpot_s)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_noisy_machine_judges_nothing_whatever_came_out(held: bool) -> None:
+    spread, drift = validate_engine.SPREAD_MAX, validate_engine.DRIFT_MAX
+    for noise, verdict in (((spread, drift), Verdict.of(held)), ((spread * 1.1, 0.0), Verdict.NOT_RUN),
+                           ((0.0, drift * 1.1), Verdict.NOT_RUN)):  # fmt: skip
+        finding = Finding("engine", "", "", "", "", headline="3 of 12 figures hold")
+        validate_engine.judge(finding, held, *noise)
+        assert finding.verdict is verdict
+        assert ("too noisy" in finding.headline) == (verdict is Verdict.NOT_RUN)
+        assert "3 of 12" in finding.headline

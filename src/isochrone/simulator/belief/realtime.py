@@ -40,7 +40,7 @@ def compare(
     for (kind, q), simulated_s in found.items():
         values = [run[kind, q] for run in runs]
         mean_s = sum(values) / len(values)
-        spread = (max(values) - min(values)) / mean_s
+        spread = _spread(values)
         error = abs(simulated_s / mean_s - 1)
         holds = error <= max(error_max, spread_times * spread)
         results.append((error, holds))
@@ -48,3 +48,13 @@ def compare(
         row = compared(f"{label}: {kind} p{q}{noted}", mean_s * 1e3, simulated_s * 1e3, "ms", Verdict.of(holds))
         finding.rows.append(row)
     return results
+
+
+def spread_of(measured: Sequence[Served]) -> list[float]:
+    """How far equal runs lie apart, for each figure, as a share of their mean."""
+    runs = [figures(one) for one in measured]
+    return [_spread([run[key] for run in runs]) for key in runs[0]]
+
+
+def _spread(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / (sum(values) / len(values))

@@ -6,7 +6,7 @@ import pytest
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.finding import Finding, Verdict
-from isochrone.simulator.belief.realtime import compare, figures, simulated
+from isochrone.simulator.belief.realtime import compare, figures, simulated, spread_of
 from isochrone.simulator.fleet import fleet
 from isochrone.simulator.run import Plan
 from isochrone.simulator.workload import Call, Workload
@@ -32,6 +32,10 @@ def test_within_the_error_or_not() -> None:
     assert all(holds for _, holds in compare(finding, "near", [latencies(1.0)], latencies(1.09), 0.1))
     assert not any(holds for _, holds in compare(finding, "far", [latencies(1.0)], latencies(1.11), 0.1))
     assert {row.verdict for row in finding.rows} == {Verdict.HOLDS, Verdict.MISSES}
+
+
+def test_the_spread_of_equal_runs() -> None:
+    assert spread_of([latencies(0.9), latencies(1.1)]) == pytest.approx([0.2] * 6)
 
 
 def test_within_twice_the_spread_of_two_runs() -> None:
