@@ -27,6 +27,8 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     model: str
     weight: float = 1.0
     """Share of the alias's traffic relative to the other targets'."""
+    fallback: bool = False
+    """Has no share: it is asked where the others cannot answer."""
 
 
 class Aliases:
@@ -43,13 +45,25 @@ class Aliases:
 
     def choose(self, alias: str, draw: float, served: Container[str]) -> str | None:
         """The model for a draw in [0, 1), by weight among those that are served; None where none is."""
-        targets = [target for target in self._table[alias] if target.model in served and target.weight > 0]
+        targets = [target for target in self._shares(alias) if target.model in served and target.weight > 0]
         left = draw * sum(target.weight for target in targets)
         for target in targets:
             left -= target.weight
             if left < 0:
                 return target.model
         return targets[-1].model if targets else None
+
+    def fallbacks(self, alias: str) -> tuple[str, ...]:
+        """Models that may answer where the others cannot, in this order."""
+        return tuple(target.model for target in self._table[alias] if target.fallback)
+
+    def instead(self, alias: str, served: Container[str]) -> tuple[str, str] | None:
+        """Where none of its models is served: the first fallback model that is, and the model in whose place."""
+        found = next((model for model in self.fallbacks(alias) if model in served), None)
+        return None if found is None else (found, next(target.model for target in self._shares(alias)))
+
+    def _shares(self, alias: str) -> Iterator[Target]:
+        return (target for target in self._table[alias] if not target.fallback)
 
     def lengths(self, served: Mapping[str, int | None]) -> dict[str, int | None]:
         """Aliases that can be asked for now, with the longest context that all their targets have."""

@@ -73,6 +73,8 @@ class Cluster:
         if world.unsettled and type(event) not in OF_INSTANCES:
             world.settle()
         HANDLERS[type(event)](world, now, event)
+        while world.fallen:
+            requests.begin_again(world, now, world.fallen.pop(0))
         return out
 
     def next_deadline(self) -> Instant | None:

@@ -8,8 +8,12 @@ ends for that is no fault of the instance and is not tried again.
 import msgspec
 
 from isochrone.cluster.world import Flow, World
+from isochrone.nouns import errors
 from isochrone.nouns.commands import Limits
+from isochrone.nouns.errors import ApiError
 from isochrone.nouns.instant import Instant, nanoseconds, seconds
+from isochrone.scheduling.admission import shed_at as ttft_lost_at
+from isochrone.scheduling.price import own_work_s
 
 LIMIT = "deadline_s"
 """The field of `Limits` that ran out, as the relay reports it."""
@@ -30,3 +34,33 @@ def limits_for(world: World, now: Instant, flow: Flow) -> Limits:
         return world.limits
     left_s = limit_s - seconds(now - flow.decision.arrived_at)
     return msgspec.structs.replace(world.limits, deadline_s=max(0.0, left_s))
+
+
+def least_work_s(flow: Flow) -> float:
+    """What the prompt takes at least, on the instance that has most of it cached."""
+    ask, hit = flow.ask, flow.ask.hits
+    work = (
+        own_work_s(ask.prompt_tokens, int(hit[i]) if hit is not None else 0, row)
+        for i, row in enumerate(flow.pool.rows)
+    )
+    return min(work, default=0.0)
+
+
+def shed_at(flow: Flow, least_s: float) -> Instant | None:
+    """From when on it makes no sense to hold the request; an answer that is under way has no TTFT to miss."""
+    latest = latest_start(flow, least_s)
+    sheds = flow.pool.warm and flow.ask.sheddable and not flow.continues
+    late = ttft_lost_at(flow.slo, flow.decision.arrived_at, least_s) if sheds else None
+    return latest if late is None else late if latest is None else min(late, latest)
+
+
+def is_too_late(now: Instant, flow: Flow) -> bool:
+    """Whether the request cannot meet its client's limit any more."""
+    latest = latest_start(flow, least_work_s(flow))
+    return latest is not None and now > latest
+
+
+def too_late(flow: Flow) -> ApiError:
+    """What its client is told."""
+    assert flow.request.limit_s is not None
+    return errors.deadline_exceeded(flow.request.limit_s, bool(flow.ordinal))

@@ -1,6 +1,7 @@
 """How requests end: each exactly once, with a record."""
 
 from isochrone.cluster import sharing
+from isochrone.cluster.fallback import falls_back
 from isochrone.cluster.world import Flow, World
 from isochrone.nouns.commands import Fail, Record, Refuse
 from isochrone.nouns.errors import ApiError
@@ -8,8 +9,10 @@ from isochrone.nouns.instant import Instant, seconds
 
 
 def refuse(world: World, now: Instant, flow: Flow, error: ApiError) -> None:
-    """Answer with an error; no attempt is in flight and none will be. A request that an instance has had, and that finds
-    no other one in time, has failed: its client may have a part of the answer."""
+    """Answer with an error, unless there is a fallback model; no attempt is in flight and none will be. A request that
+    an instance has had, and that finds no other one in time, has failed: its client may have a part of the answer."""
+    if flow.request.fallbacks and not flow.continues and falls_back(world, flow):
+        return
     if flow.ordinal:
         world.out.append(Fail(flow.request.id, error))
         finish(world, now, flow, "failed", error.status, error.code)

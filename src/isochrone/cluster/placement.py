@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isochrone.cluster import large, sharing
-from isochrone.cluster.deadlines import latest_start, limits_for
+from isochrone.cluster.deadlines import is_too_late, least_work_s, limits_for, shed_at, too_late
 from isochrone.cluster.endings import refuse
 from isochrone.cluster.evidence import evidence, spread
 from isochrone.cluster.world import RETRY_AFTER_S, Flow, ModelPool, World
@@ -15,11 +15,9 @@ from isochrone.kv.hashing import block_end
 from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch
 from isochrone.nouns.decision import Try
-from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import attempt_id
 from isochrone.nouns.instance import State
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
-from isochrone.scheduling.admission import shed_at
 from isochrone.scheduling.binding import is_open, next_held, second_best
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
@@ -43,8 +41,8 @@ def place(world: World, now: Instant, flow: Flow) -> bool:
     pool = flow.pool
     refresh(world, now, pool)
     flow.ask.hits = hits(world, flow, pool)
-    if flow.request.limit_s is not None and _is_too_late(now, flow):
-        refuse(world, now, flow, _too_late(flow))
+    if flow.request.limit_s is not None and is_too_late(now, flow):
+        refuse(world, now, flow, too_late(flow))
         return True
     full = world.held_count >= world.settings.queue_requests_max and not flow.ordinal
     if not pool.queue or full:  # a full queue holds nobody who could go now, but maybe this one can
@@ -207,7 +205,14 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
     context = instance.models.get(pool.model) if flow.continues else None
     world.out.append(
         Dispatch(
-            request.id, flight.attempt, instance.id, limits_for(world, now, flow), flow.ordinal, flow.continues, context
+            request.id,
+            flight.attempt,
+            instance.id,
+            limits_for(world, now, flow),
+            flow.ordinal,
+            flow.continues,
+            context,
+            pool.model if flow.decision.fallback_from else "",
         )
     )
 
@@ -293,8 +298,8 @@ def expire(world: World, now: Instant, pool: ModelPool) -> None:
     for held in late:
         flow = world.flows[held.request]
         release(world, flow)
-        if flow.request.limit_s is not None and _is_too_late(now, flow):
-            refuse(world, now, flow, _too_late(flow))
+        if flow.request.limit_s is not None and is_too_late(now, flow):
+            refuse(world, now, flow, too_late(flow))
         elif now - held.since > longest:
             refuse(world, now, flow, errors.queue_timeout(seconds(now - held.since), RETRY_AFTER_S))
         else:
@@ -305,7 +310,7 @@ def expire(world: World, now: Instant, pool: ModelPool) -> None:
 
 def _hold(world: World, now: Instant, flow: Flow) -> None:
     pool, ask = flow.pool, flow.ask
-    least_s = _least_work_s(flow)
+    least_s = least_work_s(flow)
     decision = flow.decision
     priority = flow.request.priority + (LOST_AHEAD if flow.ordinal else 0)
     held = Held(
@@ -314,7 +319,7 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
         since=now,
         arrived_at=decision.arrived_at,
         key=order_key(decision.arrived_at, priority, least_s if world.orders_by_work else 0.0),
-        shed_at=_shed_at(flow, least_s),
+        shed_at=shed_at(flow, least_s),
         barred=_barred(flow),
         first_block=flow.request.blocks[0] if flow.request.blocks else None,
         priority=priority,
@@ -327,34 +332,6 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
     flow.held_since = now
     world.held_count += 1
     world.series.queued(pool.model, len(pool.queue))
-
-
-def _least_work_s(flow: Flow) -> float:
-    """What the prompt takes at least, on the instance that has most of it cached."""
-    ask, hit = flow.ask, flow.ask.hits
-    work = (
-        own_work_s(ask.prompt_tokens, int(hit[i]) if hit is not None else 0, row)
-        for i, row in enumerate(flow.pool.rows)
-    )
-    return min(work, default=0.0)
-
-
-def _shed_at(flow: Flow, least_s: float) -> Instant | None:
-    """From when on it makes no sense to hold the request; an answer that is under way has no TTFT to miss."""
-    latest = latest_start(flow, least_s)
-    sheds = flow.pool.warm and flow.ask.sheddable and not flow.continues
-    late = shed_at(flow.slo, flow.decision.arrived_at, least_s) if sheds else None
-    return latest if late is None else late if latest is None else min(late, latest)
-
-
-def _is_too_late(now: Instant, flow: Flow) -> bool:
-    latest = latest_start(flow, _least_work_s(flow))
-    return latest is not None and now > latest
-
-
-def _too_late(flow: Flow) -> ApiError:
-    assert flow.request.limit_s is not None
-    return errors.deadline_exceeded(flow.request.limit_s, bool(flow.ordinal))
 
 
 def _barred(flow: Flow) -> frozenset[int]:

@@ -39,6 +39,12 @@ def arrived(world: World, now: Instant, event: Arrived) -> None:
         refuse(world, now, flow, errors.queue_full(world.settings.queue_requests_max, RETRY_AFTER_S))
 
 
+def begin_again(world: World, now: Instant, flow: Flow) -> None:
+    """Place a request that has been moved to a fallback model."""
+    if not place(world, now, flow):
+        refuse(world, now, flow, errors.queue_full(world.settings.queue_requests_max, RETRY_AFTER_S))
+
+
 def record_of(world: World, now: Instant, request: Request, model: str, prompt_tokens: int) -> Decision:
     """The record of a request that has just come, kept for explanations."""
     decision = Decision(
@@ -53,6 +59,7 @@ def record_of(world: World, now: Instant, request: Request, model: str, prompt_t
         arrived_at=now,
         prompt_tokens_estimate=prompt_tokens,
         max_tokens=request.max_tokens,
+        fallback_from=request.meant_for,
         tries=[],
     )
     world.remember(decision)

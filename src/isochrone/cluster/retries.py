@@ -2,6 +2,7 @@
 
 from isochrone.cluster import deadlines
 from isochrone.cluster.endings import finish
+from isochrone.cluster.fallback import falls_back
 from isochrone.cluster.placement import place
 from isochrone.cluster.resume import carry_over, may_continue, pay_for_lost
 from isochrone.cluster.world import RETRY_AFTER_S, Flow, World
@@ -34,6 +35,8 @@ def try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, instan
             spent = not _pays(world, now, flow, flight, instance, event.outcome)
             if not spent and place(world, now, flow):
                 return
+    if flow.request.fallbacks and not event.delivered and event.why != deadlines.LIMIT and falls_back(world, flow):
+        return
     error = _error(world, flow, event, spent)
     world.out.append(Fail(flow.request.id, error))
     finish(world, now, flow, "failed", error.status if error else event.status, error.code if error else event.why)

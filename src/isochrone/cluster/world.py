@@ -109,6 +109,8 @@ class World:
         self.samples_since_recentre = 0
         self.moves: dict[str, Instant] = {}
         """Draining instances: when what still runs on them is moved."""
+        self.fallen: list[Flow] = []
+        """Requests that the event at hand has moved to a fallback model, to be placed there."""
         self.silence_due: Instant | None = None
         """When instances are next looked at for hanging; None: nobody has anything to be silent about."""
         self.deaf_until: Instant = 0

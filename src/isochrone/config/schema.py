@@ -324,8 +324,13 @@ class TargetEntry(Group):
     model: str = Field(min_length=1, max_length=256, description="Model name.")
     weight: float = Field(default=1.0, ge=0, le=1000, description="Share of the alias's traffic.")
 
+    fallback: bool = Field(
+        default=False,
+        description="Takes no share: asked once, before the first byte, where the others have none ready, fail or refuse.",
+    )
+
     def built(self) -> Target:
-        return Target(self.model, self.weight)
+        return Target(self.model, self.weight, self.fallback)
 
 
 def targets(value: Any) -> Any:
@@ -333,7 +338,16 @@ def targets(value: Any) -> Any:
     return ({"model": value},) if isinstance(value, str) else value
 
 
-Targets = Annotated[tuple[TargetEntry, ...], BeforeValidator(targets), Field(min_length=1, max_length=64)]
+def shared(entries: tuple[TargetEntry, ...]) -> tuple[TargetEntry, ...]:
+    """Fallback models stand behind another one; raises ValueError where there is none."""
+    if all(entry.fallback for entry in entries):
+        raise ValueError("at least one model must not be a fallback")
+    return entries
+
+
+Targets = Annotated[
+    tuple[TargetEntry, ...], BeforeValidator(targets), Field(min_length=1, max_length=64), AfterValidator(shared)
+]
 
 
 class ModelsGroup(Group):
@@ -342,7 +356,7 @@ class ModelsGroup(Group):
     aliases: dict[str, Targets] = Field(
         default={},
         max_length=1024,
-        description="Alias -> model, or a list of `{model, weight}` over which its traffic is split.",
+        description="Alias -> model, or a list of `{model, weight, fallback}` over which its traffic is split.",
     )
 
 

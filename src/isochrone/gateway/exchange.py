@@ -7,7 +7,11 @@ attempt ends; `_ended` is the only place that does. The bytes of an answer are t
 
 from typing import TYPE_CHECKING
 
-from isochrone.access.contract import Contract, Promise
+from msgspec.structs import replace
+
+from isochrone.access.aliases import renamed
+from isochrone.access.contract import Contract, Promise, contract_of
+from isochrone.access.scan import scan
 from isochrone.access.sse import StreamMeter
 from isochrone.gateway import answers, continued, headers
 from isochrone.gateway.headers import id_line
@@ -40,8 +44,8 @@ class Exchange:
 
     __slots__ = (
         "answer", "answered", "attempt", "body", "client", "contract", "cut_usage", "delivered", "delivering",
-        "dispatched_at", "ended_as", "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal", "outgoing",
-        "parting", "request", "resuming", "route", "target", "upstream", "why",
+        "dispatched_at", "ended_as", "fallback", "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal",
+        "outgoing", "parting", "request", "resuming", "route", "target", "upstream", "why",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +95,8 @@ class Exchange:
         self.parting: ApiError | None = None
         """What to tell the client if we give the request up ourselves."""
         self.ended_as = Outcome.DONE
+        self.fallback = request.model if request.meant_for else ""
+        """The fallback model that is asked, if one is."""
         self.why = ""
         """How the last attempt ended, for the error that the client sees."""
         self.gone = False
@@ -109,6 +115,8 @@ class Exchange:
         self.dispatched_at = self.gateway.brain.now
         self.answer = None
         self.held = None
+        if command.model and command.model != self.request.model:
+            self._turn_to(command.model)
         resuming = self.resuming
         if resuming is None:
             self._send()
@@ -117,6 +125,17 @@ class Exchange:
         else:
             self.target, self.outgoing = resuming.beginning(self)
             self._send()
+
+    def _turn_to(self, model: str) -> None:
+        """Ask a fallback model from now on."""
+        media = self.inbound.read.get(b"content-type", b"")
+        form = media[:10].lower() == b"multipart/"
+        self.body = self.outgoing = renamed(self.body, self.request.model, model, form)
+        self.request = replace(self.request, model=model)
+        self.fallback = model
+        if self.resuming is not None:
+            self.contract = contract_of(self.route, scan(self.route, self.body, media))
+            self.resuming = Resuming(self.contract, self.gateway.kept)
 
     def _send(self) -> None:
         pool = self.gateway.pools.get(self.instance)
@@ -343,6 +362,8 @@ class Exchange:
         request = self.request.id.encode()
         if not self.ordinal:
             return b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request
+        if self.fallback:
+            request += b"\r\nx-isochrone-fallback: %b" % self.fallback.encode("ascii", "backslashreplace")
         pool = self.gateway.pools.get(self.instance)
         instance = pool.id_line if pool is not None else id_line(self.instance)
         return b"x-isochrone-request-id: %b\r\n%bx-isochrone-attempts: %d\r\n" % (request, instance, self.ordinal)

@@ -144,9 +144,11 @@ class Reception:
         read = inbound.read
         try:
             scanned = scan(route, body, read.get(b"content-type", b""))
-            asked = scanned.model
+            asked, meant_for = scanned.model, ""
+            fallbacks: tuple[str, ...] = ()
             if asked in self.aliases:
-                body, scanned = self._behind_alias(route, inbound, body, scanned)
+                body, scanned, meant_for = self._behind_alias(route, inbound, body, scanned)
+                fallbacks = tuple(name for name in self.aliases.fallbacks(asked) if name != scanned.model)
             slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
             limit_ms = _milliseconds(read, b"x-request-timeout-ms")
         except BadRequest as refusal:
@@ -173,6 +175,8 @@ class Reception:
             session=_session(read) or scanned.session,
             slo=slo,
             limit_s=None if limit_ms is None else limit_ms / 1e3,
+            fallbacks=fallbacks,
+            meant_for=meant_for,
         )
         if door is not None and caller is not None:
             error = door.admit(caller, request, inbound, asked)
@@ -185,16 +189,20 @@ class Reception:
         brain.requests[request.id] = exchange
         brain.submit(Arrived(request))
 
-    def _behind_alias(self, route: Route, inbound: Inbound, body: bytes, scanned: Scan) -> tuple[bytes, Scan]:
-        """The body with a model that the alias stands for, read again; as it was where none of them is served."""
+    def _behind_alias(self, route: Route, inbound: Inbound, body: bytes, scanned: Scan) -> tuple[bytes, Scan, str]:
+        """The body with a model that the alias stands for, read again; as it was where none of them is served. And the
+        model that it was meant for, where only a fallback is served."""
         session = _session(inbound.read) or scanned.session
         draw = draw_of(session) if session else self._chance.random()
-        model = self.aliases.choose(scanned.model, draw, self.gateway.cluster.models())
+        served, meant_for = self.gateway.cluster.models(), ""
+        model = self.aliases.choose(scanned.model, draw, served)
+        if model is None and (instead := self.aliases.instead(scanned.model, served)) is not None:
+            model, meant_for = instead
         if model is None or model == scanned.model:
-            return body, scanned
+            return body, scanned, meant_for
         media = inbound.read.get(b"content-type", b"")
         body = renamed(body, scanned.model, model, media[:10].lower() == b"multipart/")
-        return body, scan(route, body, media)
+        return body, scan(route, body, media), meant_for
 
     def _serve_here(self, client: "ClientConnection", inbound: Inbound, otherwise: ApiError) -> None:
         """Answer what needs no instance: preflights, and our own paths; all else with the error."""

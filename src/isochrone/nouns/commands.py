@@ -30,6 +30,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The client has the beginning of the answer: generate only what is missing."""
     context_tokens: int | None = None
     """Longest context of the instance; None where it is not known."""
+    model: str = ""
+    """The fallback model that the request is for now; empty: the one that it came for."""
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -66,6 +66,8 @@ class Decision(msgspec.Struct, gc=False, kw_only=True):
     """When it was whole at the gateway."""
     prompt_tokens_estimate: int
     """Prompt tokens, as estimated at arrival."""
+    fallback_from: str = ""
+    """Model that it was meant for, where a fallback model has taken it over; `model` is the latter."""
     max_tokens: int | None = None
     """The client's bound on output tokens."""
     output_tokens_estimate: float | None = None

@@ -61,6 +61,10 @@ class Request(msgspec.Struct, gc=False, kw_only=True):
     slo: Slo | None = None
     limit_s: float | None = None
     """Longest time from arrival to the end of the answer that the client allows; None: it named none."""
+    fallbacks: tuple[str, ...] = ()
+    """Models that may answer in place of `model` if its instances cannot, in this order."""
+    meant_for: str = ""
+    """Model in whose place `model` is asked already, since nobody serves that one."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

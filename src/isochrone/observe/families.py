@@ -30,6 +30,12 @@ _PLACE = ("model", "instance")
 
 _BY_MODEL: tuple[tuple[str, str, str, Callable[[ModelSeries], float | Histogram]], ...] = (
     ("isochrone_queue_held_total", "counter", "Requests that were held before their first dispatch.", lambda s: s.held),
+    (
+        "isochrone_fallbacks_total",
+        "counter",
+        "Requests for the model that went on to a fallback model.",
+        lambda s: s.fallbacks,
+    ),
     ("isochrone_retries_total", "counter", "Dispatches beyond the first of their request.", lambda s: s.retries),
     ("isochrone_priced_total", "counter", "Decisions whose price terms were counted.", lambda s: s.priced),
     ("isochrone_queue_wait_seconds", "histogram", "From arrival to first dispatch.", lambda s: s.wait),

@@ -46,12 +46,13 @@ class Names:
 class ModelSeries:
     """What is kept per model."""
 
-    __slots__ = ("depth", "held", "over", "priced", "retries", "spread", "terms", "under", "wait")
+    __slots__ = ("depth", "fallbacks", "held", "over", "priced", "retries", "spread", "terms", "under", "wait")
 
     def __init__(self) -> None:
         self.depth = 0
         self.held = 0
         self.retries = 0
+        self.fallbacks = 0
         self.priced = 0
         self.terms: dict[str, float] = {}
         self.wait = Histogram(WAIT_S)
@@ -133,6 +134,10 @@ class Series:
         series = self.by_route.get((model, route)) or self._route(model, route)
         reason = self._reasons.learn(reason)
         series.refused[reason] = series.refused.get(reason, 0) + 1
+
+    def fell_back(self, model: str) -> None:
+        """A request for the model goes to a fallback model."""
+        self._model(model).fallbacks += 1
 
     def left_queue(self, model: str, route: str) -> None:
         """The client of a held request has gone."""
