@@ -38,7 +38,9 @@ def limits_for(world: World, now: Instant, flow: Flow) -> Limits:
 
 def least_work_s(flow: Flow) -> float:
     """What the prompt takes at least, on the instance that has most of it cached."""
-    ask, hit = flow.ask, flow.ask.hits
+    ask, hit, places = flow.ask, flow.ask.hits, flow.pool.places
+    if places is not None:
+        return places.least_work_s(ask.prompt_tokens, hit)
     work = (
         own_work_s(ask.prompt_tokens, int(hit[i]) if hit is not None else 0, row)
         for i, row in enumerate(flow.pool.rows)

@@ -1,6 +1,6 @@
 """Where a request goes: price, hold, dispatch. The one place from which requests leave for instances."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from isochrone.nouns.decision import Try
 from isochrone.nouns.events import attempt_id
 from isochrone.nouns.instance import State
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
-from isochrone.scheduling.binding import is_open, next_held, second_best
+from isochrone.scheduling.binding import is_open, next_held, open_places, second_best
+from isochrone.scheduling.places import LEVEL
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
 from isochrone.scheduling.policies.base import NEVER
-from isochrone.scheduling.price import VECTOR_FROM, forecast, own_work_s, token_price_s
+from isochrone.scheduling.price import forecast, own_work_s, token_price_s
 from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
@@ -87,7 +88,11 @@ def _probe(world: World, now: Instant, flow: Flow, prices: Priced) -> int | None
     ask, pool = flow.ask, flow.pool
     if flow.ordinal or ask.output_tokens < PROBE_OUTPUT_TOKENS:
         return None
-    for position, row in enumerate(pool.rows):
+    idle: Iterable[int] = range(len(pool.rows))
+    if pool.places is not None:
+        idle = np.flatnonzero(pool.places.idle & (pool.places.matrix[LEVEL] > 1.0)).tolist()
+    for position in idle:
+        row = pool.rows[position]
         if row.level_factor > 1.0 and row.idle and row.has_room and prices[position] < NEVER:
             uncached = ask.prompt_tokens - (int(ask.hits[position]) if ask.hits is not None else 0)
             if wants_probe(pool.members[position].last_dispatch_at, uncached, now):
@@ -103,7 +108,7 @@ def late_binding(world: World, pool: ModelPool) -> bool:
 def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
     """`HeldQueue.best` for one request and an empty queue, where its cheapest instance is not open."""
     rows, ask, slack_s = flow.pool.rows, flow.ask, world.settings.hold_slack_s
-    takers = [p for p, row in enumerate(rows) if prices[p] < NEVER and is_open(ask, row, now, world.settings)]
+    takers = _takers(world, now, flow, prices)
     if not takers:
         return None
     found = min(takers, key=prices.__getitem__)
@@ -112,6 +117,16 @@ def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced
     if near or (not ask.sheddable and deeper * token_price_s(rows[found]) <= slack_s):
         return found, prices
     return (found, prices) if any(rows[position].idle for position in takers) else None
+
+
+def _takers(world: World, now: Instant, flow: Flow, prices: Priced) -> list[int]:
+    """The positions that are open to the request."""
+    pool, ask, settings = flow.pool, flow.ask, world.settings
+    if pool.places is None:
+        return [p for p, row in enumerate(pool.rows) if prices[p] < NEVER and is_open(ask, row, now, settings)]
+    is_taker = open_places(ask, pool, pool.places, now, settings) & (np.asarray(prices) < NEVER)
+    takers: list[int] = np.flatnonzero(is_taker).tolist()
+    return takers
 
 
 def refresh(world: World, now: Instant, pool: ModelPool) -> None:
@@ -135,8 +150,8 @@ def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
         return None
     tokens_per_byte = (flow.ask.prompt_tokens - flow.said_tokens) / request.hashed_bytes
     most = flow.ask.prompt_tokens - 1  # the last token is always computed
-    if len(pool.slots) >= VECTOR_FROM:
-        depths = world.index.hits_vector(request.blocks, len(world.table.by_slot))[pool.slots]
+    if pool.places is not None:
+        depths = world.index.hits_vector(request.blocks, len(world.table.by_slot))[pool.places.slots]
         deepest = int(depths.max(initial=0))
         if deepest == 0:
             return None

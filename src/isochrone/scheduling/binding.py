@@ -12,12 +12,15 @@ enough, which is put in seconds to the first token here. A request goes
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
+from isochrone.scheduling.places import CHUNK, PENDING, Places
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Policy
 from isochrone.scheduling.policies.base import NEVER, Priced
@@ -37,6 +40,17 @@ def is_open(ask: Ask, row: Row, now: Instant, settings: Settings) -> bool:
         pending_s += (row.head_due - now) * 1e-9
     chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
     return pending_s <= chunks * row.chunk_s and (not ask.step_s_max or cap.allows(ask, row))
+
+
+def open_places(ask: Ask, pool: Pool, places: Places, now: Instant, settings: Settings) -> np.ndarray:
+    """`is_open` of every position at once."""
+    chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
+    pending_s = places.matrix[PENDING] + places.head_s(now)
+    little = places.room & (pending_s <= chunks * places.matrix[CHUNK])
+    if ask.step_s_max:
+        little &= cap.allows_many(np.array([ask.prompt_tokens]), np.array([ask.step_s_max]), pool.rows)[0]
+    found: np.ndarray = places.idle | little
+    return found
 
 
 def second_best(

@@ -1,24 +1,24 @@
-"""The rows of a pool as arrays, one number a position: what the held queue asks of every instance at once."""
+"""The rows of a pool as arrays, one number a position: what is asked of every instance at once.
+
+A pool of VECTOR_FROM members or more keeps one of these up to date; the held queue makes its own for a smaller pool.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from isochrone.scheduling.price import Row, token_price_s
+from isochrone.nouns.instant import Instant
+from isochrone.scheduling.price import MATRIX_FIELDS, Row, column, token_price_s
 
-FIELDS = (
-    "base_s", "share", "head_due", "factor", "token_s", "pair_s", "plain", "sheddable", "slack_per_s", "crowd_s",
-    "crowd_kv_s", "pending_s", "chunk_s", "idle", "room", "full", "token_price_s",
-)  # fmt: skip
-BASE, SHARE, DUE, FACTOR, TOKEN, PAIR, PLAIN, SHEDDABLE, SLACK, CROWD, CROWD_KV = range(11)
-PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE = range(11, 17)
+FIELDS = (*MATRIX_FIELDS, "pending_s", "chunk_s", "idle", "room", "full", "token_price_s", "level_factor")
+BASE, SHARE, DUE, FACTOR, TOKEN, PAIR, PLAIN, SHEDDABLE, SLACK, CROWD, CROWD_KV, COLD = range(12)
+PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL = range(12, 19)
 
 
 def _numbers(row: Row) -> tuple[float, ...]:
     return (
-        row.base_s, row.share, row.head_due, row.factor, row.token_s, row.pair_s, row.plain, row.sheddable,
-        row.slack_per_s, row.crowd_s, row.crowd_kv_s, row.pending_s, row.chunk_s, row.running == 0, row.has_room,
-        row.has_slot and not row.has_room, token_price_s(row),
+        *column(row), row.pending_s, row.chunk_s, row.running == 0, row.has_room, row.has_slot and not row.has_room,
+        token_price_s(row), row.level_factor,
     )  # fmt: skip
 
 
@@ -26,16 +26,36 @@ class Places:
     """FIELDS x positions."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.matrix = np.array([_numbers(row) for row in rows], dtype=np.float64).reshape(len(rows), len(FIELDS)).T
+        numbers = np.array([_numbers(row) for row in rows], dtype=np.float64).reshape(len(rows), len(FIELDS))
+        self.matrix = numbers.T.copy()
         self.idle = self.matrix[IDLE] > 0.0
         self.room = self.matrix[ROOM] > 0.0
         """A slot is free or about to be, and KV memory is below its hard limit."""
+        self.slots = np.array([row.slot for row in rows], dtype=np.intp)
+        """Of the instance on each position."""
+
+    @property
+    def priced(self) -> np.ndarray:
+        """MATRIX_FIELDS x positions: what `price.equal_cost_matrix` takes."""
+        priced: np.ndarray = self.matrix[: len(MATRIX_FIELDS)]
+        return priced
 
     def update(self, position: int, row: Row) -> None:
         """The row of one position changed."""
         self.matrix[:, position] = _numbers(row)
         self.idle[position] = row.running == 0
         self.room[position] = row.has_room
+
+    def head_s(self, now: Instant) -> np.ndarray:
+        """Seconds until the head of each line should have its first token."""
+        head_s: np.ndarray = np.maximum(self.matrix[DUE] - now, 0.0) * 1e-9
+        return head_s
+
+    def least_work_s(self, tokens: int, hits: Sequence[int] | None) -> float:
+        """`price.own_work_s` where it is least."""
+        token_s, pair_s = self.matrix[TOKEN], self.matrix[PAIR]
+        u = np.subtract(float(tokens), 0.0 if hits is None else hits)
+        return float((u * (token_s + pair_s * (tokens - 0.5 * u)) * self.matrix[LEVEL]).min(initial=np.inf))
 
     def price(
         self,

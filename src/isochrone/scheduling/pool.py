@@ -6,11 +6,10 @@ of them where the members have changed.
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from isochrone.instances.table import Instance
 from isochrone.nouns.instant import Instant
-from isochrone.scheduling.price import VECTOR_FROM, Row, column
+from isochrone.scheduling.places import Places
+from isochrone.scheduling.price import VECTOR_FROM, Row
 
 Derive = Callable[[Instance, Instant], Row]
 
@@ -27,8 +26,8 @@ class Pool:
         self.slots: list[int] = []
         self.limits: list[int | None] = []
         """Longest context of each member for this model, in tokens."""
-        self.matrix: np.ndarray | None = None
-        """MATRIX_FIELDS x members, from VECTOR_FROM members up."""
+        self.places: Places | None = None
+        """The rows as arrays, from VECTOR_FROM members up."""
         self.version = 0
         """Counts changes of membership."""
         self.warm = False
@@ -70,15 +69,13 @@ class Pool:
         marked.clear()
         for position in positions:
             row = self.rows[position] = derive(self.members[position], now)
-            if self.matrix is not None:
-                self.matrix[:, position] = column(row)
+            if self.places is not None:
+                self.places.update(position, row)
         return positions
 
     def _derive_all(self, now: Instant, derive: Derive) -> None:
         self.rows = [derive(instance, now) for instance in self.members]
-        self.matrix = None
-        if len(self.rows) >= VECTOR_FROM:
-            self.matrix = np.array([column(row) for row in self.rows], dtype=np.float64).T.copy()
+        self.places = Places(self.rows) if len(self.rows) >= VECTOR_FROM else None
         self.marked.clear()
 
     def longest_context(self) -> int | None:

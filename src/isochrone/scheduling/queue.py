@@ -95,7 +95,8 @@ class HeldQueue:
 
     def add(self, held: Held, pool: Pool) -> None:
         """Let a request wait. The pool's rows must be fresh."""
-        if not self._lanes or self.is_stale(pool):  # rows are not followed while nobody waits
+        followed = self._lanes or self._places is pool.places  # else rows are not followed while nobody waits
+        if not followed or self.is_stale(pool):
             self.rebuild(pool)
         lane = len(self._lanes)
         if lane == self._numbers.shape[1]:
@@ -126,7 +127,8 @@ class HeldQueue:
         """The rows of these positions changed."""
         assert not self.is_stale(pool)
         for position in positions:
-            self._places.update(position, pool.rows[position])
+            if self._places is not pool.places:
+                self._places.update(position, pool.rows[position])
             self._price_column(position)
 
     def rehit(self, pool: Pool, position: int, hits: dict[str, int]) -> None:
@@ -225,9 +227,9 @@ class HeldQueue:
     def rebuild(self, pool: Pool) -> None:
         """Lay the matrix out for the pool's members of now. The asks' hits must have been counted for them."""
         self._version = pool.version
-        self._places = Places(pool.rows)
+        self._places = pool.places or Places(pool.rows)
         lanes, positions = self._numbers.shape[1], len(pool.rows)
-        self._slots = [row.slot for row in pool.rows]
+        self._slots = pool.slots
         self._hits, self._static = np.zeros((lanes, positions)), np.zeros((lanes, positions))
         for held in self._lanes:
             self._fill(held)

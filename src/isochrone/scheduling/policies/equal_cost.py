@@ -24,9 +24,9 @@ class EqualCost(Quiet):
         pass
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
-        if pool.matrix is not None:
+        if pool.places is not None:
             many = price.equal_cost_matrix if pool.warm else price.cold_matrix
-            return many(ask, pool.matrix, now)
+            return many(ask, pool.places.priced, now)
         few = price.equal_cost if pool.warm else price.cold
         return few(ask, pool.rows, now)
 
