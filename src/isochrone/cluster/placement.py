@@ -201,7 +201,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         sharing.bound(flow, flight)
     if flow.ordinal == 1:
         world.budget.dispatched_tokens += ask.prompt_tokens
-    if flight.tpot_slo_s is not None and instance.slack_at < 0:
+    if world.prices_slack and flight.tpot_slo_s is not None and instance.slack_at < 0:
         instance.slack_at = 0
     instance.admitted += 1
     instance.last_dispatch_at = now

@@ -133,6 +133,8 @@ class World:
         both = (self.policy,) if self.shadow is None else (self.policy, self.shadow)
         self.listeners = tuple(policy for policy in both if policy.listens)
         """Policies that want to hear of scrapes, first tokens, ends and departures; mostly none."""
+        self.prices_slack = any(policy.priced_by_queue for policy in both)
+        """Some policy's price looks at how much time decoding requests have left: else nobody works that out."""
         self.limits = Limits(settings.connect_s, settings.first_token_s, settings.gap_s, settings.whole_s)
 
     def watch_silence(self, now: Instant) -> None:

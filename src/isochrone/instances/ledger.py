@@ -199,10 +199,11 @@ class Ledger(msgspec.Struct, gc=False):
 
     def _head_done(self, now: Instant) -> tuple[float, float]:
         """Tokens and pairs that the head of the line should have had done by now."""
-        head = self.head()
-        if head is None:
+        if not self.waiting:
             return 0.0, 0.0
-        share = min(1.0, (now - self.head_since) / head.work_ns) if head.work_ns > 0 else 1.0
+        head = next(iter(self.waiting.values()))
+        done_ns = now - self.head_since
+        share = done_ns / head.work_ns if done_ns < head.work_ns else 1.0
         tokens = share * head.uncached_tokens
         return tokens, tokens * (head.prompt_tokens - head.uncached_tokens + 0.5 * tokens)
 

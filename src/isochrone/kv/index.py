@@ -143,8 +143,18 @@ class PrefixIndex:
         return held
 
     def _shrink(self, held: _Held, to_bytes: int) -> None:
-        while held.used_bytes > to_bytes:
-            self._forget_oldest(held)
+        sizes, masks, others = held.sizes, self._masks, ~held.bit
+        used, before = held.used_bytes, len(sizes)
+        while used > to_bytes:
+            block, size = sizes.popitem(last=False)
+            used -= size
+            mask = masks[block] & others
+            if mask:
+                masks[block] = mask
+            else:
+                del masks[block]
+        held.used_bytes = used
+        self._entries -= before - len(sizes)
 
     def _make_room(self) -> None:
         """Over the limit of entries: the fullest slots forget until a batch of room is free."""

@@ -295,21 +295,27 @@ class SkippingEngine:
         self._plan = None
         told: list[Sequence] = []
         marks, steps = self._marks, self.steps
-        step_s = (self._at - plan.began) / plan.steps / 1e9
+        often = self._often((self._at - plan.began) / plan.steps / 1e9)
         while marks and marks[0][0] <= steps:
-            _, _, spell, row = heapq.heappop(marks)
+            _, place, spell, row = marks[0]
             if row.ended or spell != row.spell:
+                heapq.heappop(marks)
                 continue
-            self._bring_up_to_date(row)
+            grown = steps - row.decodes_since
+            row.known += grown
+            row.emitted += grown
+            row.decodes_since = steps
             row.last_token_at = self._at
             told.append(row)
-            if row.emitted >= row.request.output_tokens:
-                self._remove(row, row.known - 1)
+            left = row.request.output_tokens - row.emitted
+            if left > 0:
+                heapq.heapreplace(marks, (steps + min(left, often), place, spell, row))
             else:
-                self._mark(row, step_s)
+                heapq.heappop(marks)
+                self._remove(row, row.known - 1)
         for row in plan.first_tokens:
             if not row.ended:
-                self._first_token(row, step_s)
+                self._first_token(row, often)
                 told.append(row)
         return Leap(self._at, told)
 
@@ -326,7 +332,7 @@ class SkippingEngine:
         self._context += self._batch * steps
         self.generated_tokens += self._batch * steps
 
-    def _first_token(self, row: Sequence, step_s: float) -> None:
+    def _first_token(self, row: Sequence, often: int) -> None:
         row.known += 1
         row.emitted += 1
         row.last_token_at = self._at
@@ -342,13 +348,12 @@ class SkippingEngine:
         self._batch += 1
         self._context += row.known
         self._growth[(self.steps + 1 - row.known) % self.limits.block_tokens] += 1
-        self._mark(row, step_s)
-
-    def _mark(self, row: Sequence, step_s: float) -> None:
-        """When to tell of the row next."""
-        left = row.request.output_tokens - row.emitted
-        soon = min(left, self._report_tokens, max(1, math.ceil(self._report_s / step_s)))
+        soon = min(row.request.output_tokens - row.emitted, often)
         heapq.heappush(self._marks, (self.steps + soon, row.place, row.spell, row))
+
+    def _often(self, step_s: float) -> int:
+        """Steps after which a row is told of, where they take so long."""
+        return min(self._report_tokens, max(1, math.ceil(self._report_s / step_s)))
 
     def _bring_up_to_date(self, row: Sequence) -> None:
         if row.decodes_since != NEVER:
