@@ -4,7 +4,7 @@
     brain        the cluster, heartbeats, scrapes, quotas, admin port, access log: a `Service` that listens for relays
     relay        clients, answers, connections to instances: a `Gateway` whose brain is a `BrainLink`
 
-`frames` is what brain and relays say to each other, `channel` how it travels, `link` the relay's end and `sessions` the
-brain's. What one process does in one call (event in, commands out) here takes two crossings of a Unix socket; all that
-comes up in one turn of the event loop crosses in one write.
+`frames` is what brain and relays say to each other, `channel` how it travels, `link` the relay's end, `session` and
+`sessions` the brain's. What one process does in one call (event in, commands out) here crosses a Unix socket twice; all
+that comes up in one turn of the event loop crosses in one write.
 """

@@ -22,12 +22,12 @@ from isochrone.gateway import clock
 from isochrone.gateway.brain import Party
 from isochrone.gateway.workers import frames
 from isochrone.gateway.workers.channel import Channel
+from isochrone.gateway.workers.open import Open
 from isochrone.nouns.commands import Abort, Dispatch, Fail
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
-from isochrone.nouns.events import Adopted, Arrived, ClientLeft, Ended, Event, FirstToken, Outcome, Progress
+from isochrone.nouns.events import Arrived, ClientLeft, Ended, Event, FirstToken, Outcome, Progress
 from isochrone.nouns.instant import Instant, nanoseconds
-from isochrone.nouns.request import Request
 
 RETRY_S = 0.02
 """While the brain is away: how often it is looked for, and how often those who wait are looked at."""
@@ -38,40 +38,6 @@ FINAL = frozenset({Outcome.DONE, Outcome.CLIENT_LEFT})
 """Outcomes after which neither side says anything more about the request."""
 
 log = logging.getLogger("isochrone.relay")
-
-
-class Open:
-    """One request that the brain has not been told the end of."""
-
-    __slots__ = ("arrived_at", "dispatch", "dispatched_at", "ended", "first_token_at", "output_tokens", "request",
-                 "said_tokens", "waits_since")  # fmt: skip
-
-    def __init__(self, request: Request, now: Instant) -> None:
-        self.request = request
-        self.arrived_at = self.waits_since = now
-        self.dispatch: Dispatch | None = None
-        """The latest."""
-        self.dispatched_at: Instant = 0
-        self.first_token_at: Instant | None = None
-        self.output_tokens = 0
-        self.said_tokens: int | None = None
-        self.ended: Ended | None = None
-        """How the latest attempt ended; None while it runs."""
-
-    def sent(self, command: Dispatch, now: Instant, said_tokens: int | None) -> None:
-        """A new attempt begins."""
-        self.dispatch, self.dispatched_at, self.ended = command, now, None
-        self.first_token_at, self.output_tokens, self.said_tokens = None, 0, said_tokens
-
-    def adopted(self, relay: int, epoch: int) -> Adopted:
-        """The latest attempt, for a brain that has not dispatched it."""
-        assert self.dispatch is not None
-        return Adopted(
-            request=self.request, attempt=self.dispatch.attempt, instance=self.dispatch.instance,
-            ordinal=self.dispatch.ordinal, relay=relay, epoch=epoch, arrived_at=self.arrived_at,
-            dispatched_at=self.dispatched_at, first_token_at=self.first_token_at, output_tokens=self.output_tokens,
-            said_tokens=self.said_tokens,
-        )  # fmt: skip
 
 
 class BrainLink:
@@ -264,7 +230,7 @@ class BrainLink:
             return
         if one.dispatch is None:
             del self._open[request]
-        elif one.ended is not None:
+        elif one.ended is not None and one.ended.outcome not in FINAL:
             one.ended = msgspec.structs.replace(one.ended, outcome=Outcome.CLIENT_LEFT)
 
     def _forget_leavers(self) -> None:

@@ -1,7 +1,4 @@
-"""The brain's end: a session for each relay, and a stand-in for each exchange that a relay holds.
-
-A relay's events go to the brain as if they had come up here; commands for a stand-in go back to its relay. A relay that
-is lost takes its clients with it: whatever it had open ends as if they had left.
+"""The brain's end: a session for each relay.
 
 A brain that follows another one must not decide on half the picture. Until all relays have told what they have under
 way, and all instances have answered once, or SETTLE_S_MAX has passed, it takes news in and keeps it for later.
@@ -17,179 +14,19 @@ from typing import Any
 import msgspec
 
 from isochrone.cluster import Cluster
-from isochrone.gateway import clock
 from isochrone.gateway.app import Gateway
-from isochrone.gateway.brain import Brain
-from isochrone.gateway.reception import refusal
 from isochrone.gateway.workers import frames
 from isochrone.gateway.workers.channel import Channel
 from isochrone.gateway.workers.reports import Reports
-from isochrone.nouns.commands import Abort, Dispatch, Fail
-from isochrone.nouns.errors import ApiError
-from isochrone.nouns.events import Accepted, Adopted, Arrived, ClientLeft, Ended, FirstToken, Outcome, Progress, Stalled
+from isochrone.gateway.workers.session import Session
+from isochrone.nouns.events import Adopted
 from isochrone.nouns.instance import State
-from isochrone.nouns.instant import Instant
-from isochrone.nouns.request import Request
 
 SETTLE_S_MAX = 1.0
 """After its start a brain waits so long for relays and instances before it decides."""
 SETTLE_POLL_S = 0.01
 
 log = logging.getLogger("isochrone.brain")
-
-
-class Remote:
-    """Stands for an exchange that a relay holds."""
-
-    __slots__ = ("attempt", "name", "output_tokens", "request", "session", "told")
-
-    def __init__(self, session: "Session", request: Request, name: str) -> None:
-        self.session = session
-        self.request = request
-        self.name = name
-        """Its id at the relay; another one than here where two relays have clients that chose the same."""
-        self.attempt = -1
-        """The latest."""
-        self.output_tokens = 0
-        self.told = False
-        """The relay needs no last word any more."""
-
-    def dispatch(self, command: Dispatch) -> None:
-        self.attempt = command.attempt
-        if command.request != self.name:
-            command = msgspec.structs.replace(command, request=self.name)
-        self.session.channel.send(command)
-
-    def fail(self, error: ApiError | None) -> None:
-        self.session.channel.send(Fail(self.name, error))
-        self.told = True
-        self.session.forget(self)
-
-    def abort(self, why: str, if_movable: bool = False) -> None:
-        self.session.channel.send(Abort(self.attempt, why, if_movable))
-
-    def recorded(self) -> None:
-        if not self.told:
-            self.session.channel.send(frames.Over(self.name))
-        self.session.forget(self)
-
-    def grant(self, lines: bytes) -> None:
-        self.session.channel.send(frames.Granted(self.name, lines))
-
-    def said_tokens(self) -> int:
-        return self.output_tokens
-
-    def sweep(self, now: Instant) -> None:
-        """Limits in time are the relay's."""
-
-    def give_up(self, error: ApiError) -> None:
-        self.fail(error)
-
-
-class Session:
-    """One relay, as long as its connection lasts."""
-
-    def __init__(self, sessions: "Sessions", channel: Channel, hello: frames.Hello) -> None:
-        self.channel = channel
-        self.relay = hello.relay
-        self.pid = hello.pid
-        self.announced = False
-        self._remotes: dict[str, Remote] = {}
-        """By the relay's id."""
-        self._sessions = sessions
-        self._gateway = sessions.gateway
-        self._brain = sessions.brain
-        self.take: dict[type, Callable[[Any], None]] = {
-            Arrived: self._arrived, Ended: self._ended, Progress: self._progress, FirstToken: self._brain.submit,
-            Accepted: self._brain.submit, Stalled: self._brain.submit, ClientLeft: self._client_left,
-            frames.TurnedAway: self._turned_away,
-        }  # fmt: skip
-
-    def lost(self) -> None:
-        """The relay is gone, and its clients with it."""
-        for remote in list(self._remotes.values()):
-            remote.told = True
-            if self._brain.attempts.get(remote.attempt) is remote:
-                left = Ended(
-                    remote.attempt, Outcome.CLIENT_LEFT, output_tokens=remote.output_tokens, why="its relay was lost"
-                )
-                self._brain.submit(left)
-            else:
-                self._brain.submit(ClientLeft(remote.request.id))
-        for remote in list(self._remotes.values()):  # whatever the cluster said of them, nobody listens any more
-            self.forget(remote)
-
-    def forget(self, remote: Remote) -> None:
-        """The request is over."""
-        self._brain.requests.pop(remote.request.id, None)
-        self._remotes.pop(remote.name, None)
-
-    def adopt(self, event: Adopted) -> None:
-        """An attempt that another brain has dispatched."""
-        if event.instance not in self._gateway.pools:  # it left before the former brain ended: let the relay finish
-            self.channel.send(frames.Over(event.request.id))
-            return
-        remote = self._stand_in(event.request)
-        remote.attempt, remote.output_tokens = event.attempt, event.output_tokens
-        self._brain.attempts[event.attempt] = remote
-        if self._gateway.door is not None:
-            self._gateway.door.reserve(event.request)  # where the quota has no room for it, it runs all the same
-        self._brain.submit(event)
-
-    def _stand_in(self, request: Request) -> Remote:
-        remote = Remote(self, request, request.id)
-        while request.id in self._brain.requests:
-            request.id += f".{self.relay}"
-        self._brain.requests[request.id] = remote
-        self._remotes[remote.name] = remote
-        return remote
-
-    def _arrived(self, event: Arrived) -> None:
-        remote = self._stand_in(event.request)
-        door = self._gateway.door
-        if door is not None:
-            error, lines = door.reserve(event.request)
-            if lines:
-                remote.grant(lines)
-            if error is not None:
-                self._refuse(remote, error)
-                return
-        self._brain.submit(event)
-
-    def _refuse(self, remote: Remote, error: ApiError) -> None:
-        """Over a quota: the cluster never hears of it."""
-        request = remote.request
-        remote.fail(error)
-        self._sessions.refused(error.code)
-        record = refusal(request.id, clock.now(), request.path, request.tenant, request.key, error.code, error.status)
-        for sink in self._gateway.records:
-            sink(record)
-
-    def _ended(self, event: Ended) -> None:
-        remote = self._brain.attempts.get(event.attempt)
-        if isinstance(remote, Remote):
-            remote.told = event.outcome in (Outcome.DONE, Outcome.CLIENT_LEFT)
-        self._brain.submit(event)
-
-    def _progress(self, event: Progress) -> None:
-        remote = self._brain.attempts.get(event.attempt)
-        if isinstance(remote, Remote):
-            remote.output_tokens = event.output_tokens
-        self._brain.submit(event)
-
-    def _client_left(self, event: ClientLeft) -> None:
-        remote = self._remotes.get(event.request)
-        if remote is None:
-            self.channel.send(frames.Over(event.request))
-        else:
-            self._brain.submit(ClientLeft(remote.request.id))
-
-    def _turned_away(self, frame: frames.TurnedAway) -> None:
-        record = refusal(
-            frame.request, clock.now(), frame.path, frame.tenant, frame.key, frame.code, frame.status
-        )  # fmt: skip
-        for sink in self._gateway.records:
-            sink(record)
 
 
 class Sessions:
@@ -205,10 +42,8 @@ class Sessions:
         text: Callable[[], str | None],
     ) -> None:
         """`relays`: how many there should be. `text`: the configuration file in force."""
-        assert isinstance(gateway.brain, Brain)
         self.cluster = cluster
         self.gateway = gateway
-        self.brain = gateway.brain
         self.relays = relays
         self.reports = Reports(gateway)
         self.complete = asyncio.Event()
@@ -285,14 +120,10 @@ class Sessions:
                 self._serving = now
                 self._tell_all(now)
 
-    def refused(self, code: str) -> None:
-        """A request was refused here, before the cluster heard of it."""
-        refusals = self.gateway.reception.refusals
-        refusals[code] = refusals.get(code, 0) + 1
-
     def _tell_all(self, frame: object) -> None:
         for session in self.up.values():
             session.channel.send(frame)
+            session.channel.flush()  # before whoever asked for it has an answer: it may be our last
 
     # What relays say.
 
@@ -324,14 +155,14 @@ class Sessions:
             else:
                 self._later.append((session, frame))
         except Exception:
-            self.brain.fault(f"a relay's {type(frame).__name__} failed")
+            self.gateway.brain.fault(f"a relay's {type(frame).__name__} failed")
 
     def _hello(self, channel: Channel, hello: frames.Hello) -> Session:
         self._unnamed.discard(channel)
         if (before := self.up.get(hello.relay)) is not None:  # we have not heard of its end yet
             before.channel.abort()
             self._lost(before.channel)
-        session = self._by_channel[channel] = Session(self, channel, hello)
+        session = self._by_channel[channel] = Session(self.gateway, channel, hello)
         self.up[session.relay] = session
         self.reports.back(session.pid)
         for member in hello.members:

@@ -20,6 +20,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -72,18 +73,20 @@ class Sockets:
 
 def open_sockets(host: str, port: int, admin_host: str, admin_port: int, relays: int) -> Sockets:
     """Bind everything. OSError that names the address where one is taken."""
-    admin = _bound(admin_host, admin_port, "admin port: ")
-    admin.listen()
-    first = _bound(host, port)  # alone: a port that is shared with strangers would be taken for free
-    port = int(first.getsockname()[1])
-    first.close()
-    clients = tuple(_bound(host, port, shared=True) for _ in range(relays))
-    for one in clients:
-        one.listen(descriptors.backlog())
-    folder = Path(tempfile.mkdtemp(prefix="isochrone-"))  # for this user alone
-    brain = socket.socket(socket.AF_UNIX)
-    brain.bind(str(folder / "brain"))
-    brain.listen(relays)
+    with ExitStack() as opened:
+        admin = opened.enter_context(_bound(admin_host, admin_port, "admin port: "))
+        admin.listen()
+        with _bound(host, port) as alone:  # a port that is shared with strangers would be taken for free
+            port = int(alone.getsockname()[1])
+        clients = tuple(opened.enter_context(_bound(host, port, shared=True)) for _ in range(relays))
+        for one in clients:
+            one.listen(descriptors.backlog())
+        folder = Path(tempfile.mkdtemp(prefix="isochrone-"))  # for this user alone
+        opened.callback(shutil.rmtree, folder)
+        brain = opened.enter_context(socket.socket(socket.AF_UNIX))
+        brain.bind(str(folder / "brain"))
+        brain.listen(relays)
+        opened.pop_all()  # all went well: nothing is closed
     return Sockets(clients, brain, admin, folder)
 
 
@@ -156,6 +159,7 @@ class Supervisor:
                 if told is not None:
                     self._told(told.si_signo)
         finally:
+            self._sockets.keep()
             shutil.rmtree(self._sockets.folder, ignore_errors=True)
         return self._status
 
