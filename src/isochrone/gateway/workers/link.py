@@ -201,7 +201,7 @@ class BrainLink:
         self._channel.send(frames.Announced())
         for one in opened:
             if one.dispatch is None:
-                self._channel.send(Arrived(one.request, self.relay, self._epoch))
+                self._channel.send(one.arrived(self.relay, self._epoch, self.now))
             elif one.ended is not None:
                 self._channel.send(one.ended)
                 if one.ended.outcome in FINAL:
@@ -241,12 +241,14 @@ class BrainLink:
 
     def _look_at_waiting(self) -> None:
         """Give up those who have waited too long for something that only the brain can say."""
-        longest = nanoseconds(self.wait_s_max)
         now = clock.now()
         for name, one in list(self._open.items()):
             party = self.requests.get(name)
             waits = one.dispatch is None or one.ended is not None
-            if party is not None and waits and now - max(one.waits_since, self._away_since) > longest:
+            if not waits or party is None:
+                continue
+            longest = nanoseconds(one.waits_s_max(self.wait_s_max))
+            if now - max(one.waits_since, self._away_since) > longest:
                 del self._open[name]
                 self.unanswered += 1
                 party.fail(away(self.wait_s_max))
