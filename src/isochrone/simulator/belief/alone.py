@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
-from isochrone.twin.prompts_first import PromptsFirstEngine
 from isochrone.twin.schedule import Limits
 from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import SkippingEngine
@@ -40,16 +39,25 @@ class Served:
         return Served(self.ttft_s[which], self.e2e_s[which], self.output[which])
 
 
-def serve(limits: Limits, step: StepTime, asks: Sequence[Ask], early: bool = False) -> Served:
-    """All requests on one twin, in order of arrival. `early`: the schedule of vLLM of 2023, `prompts_first.py`."""
-    kind = PromptsFirstEngine if early else SkippingEngine
+def serve(
+    limits: Limits,
+    step: StepTime,
+    asks: Sequence[Ask],
+    kind: type[SkippingEngine] = SkippingEngine,
+    from_taken: bool = False,
+) -> Served:
+    """All requests on one twin of the kind, in order of arrival. `from_taken`: latencies count from when the engine has
+    taken the request in, at the end of the step in flight."""
     engine = kind(limits, step, report_tokens=1 << 40, report_s=1e6)
-    rows = []
+    rows, taken_s = [], []
     for number, ask in enumerate(asks):
         now = nanoseconds(ask.at_s)
         assert number == 0 or now >= nanoseconds(asks[number - 1].at_s)
         _run_until(engine, now)
         rows.append(engine.submit(now, TwinRequest(str(number), ask.prompt_tokens, ask.output_tokens)))
+        step_ends = engine.next_event()
+        assert step_ends is not None
+        taken_s.append(step_ends / SECOND if from_taken else ask.at_s)
     _run_until(engine, None)
     first, last = [], []
     for row in rows:
@@ -57,7 +65,7 @@ def serve(limits: Limits, step: StepTime, asks: Sequence[Ask], early: bool = Fal
         assert row.last_token_at is not None
         first.append(row.first_token_at / SECOND)
         last.append(row.last_token_at / SECOND)
-    at = np.array([ask.at_s for ask in asks])
+    at = np.array(taken_s)
     return Served(np.array(first) - at, np.array(last) - at, np.array([ask.output_tokens for ask in asks]))
 
 

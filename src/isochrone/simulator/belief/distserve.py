@@ -21,6 +21,7 @@ from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdic
 from isochrone.simulator.belief.stepfit import as_step_time, fit, predict
 from isochrone.simulator.draws import Arrivals
 from isochrone.simulator.lengths import read_lengths
+from isochrone.twin.prompts_first import PromptsFirstEngine
 from isochrone.twin.schedule import Limits
 from isochrone.twin.steptime import StepTime
 
@@ -116,7 +117,7 @@ def attainment(step: StepTime, lengths: Sequence[tuple[int, int]], rate: float, 
     chance = random.Random(f"distserve {rate} {seed}")
     arrivals = Arrivals(chance, rate)
     asks = [Ask(arrivals.next() / 1e9, *chance.choice(lengths)) for _ in range(REQUESTS)]
-    served = serve(LIMITS, step, asks, early=True)
+    served = serve(LIMITS, step, asks, PromptsFirstEngine)
     good = (served.ttft_s <= TTFT_S) & (np.nan_to_num(served.tpot_s) <= TPOT_S)
     return float(good.mean())
 

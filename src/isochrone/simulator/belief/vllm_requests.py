@@ -7,7 +7,8 @@ Step times are fitted to the gaps of the odd requests of a run; the twin then se
 compared, one by one. For the RTX 4090 there is also a prediction with nothing of its run in it: the steps fitted on the
 RTX PRO 6000, times how much longer single layers take on the other card.
 
-Limits are those that the runs' own records give (bench/examples/*/vllm/meta.json).
+Limits are those that the runs' own records give (bench/examples/*/vllm/meta.json), as is that steps were planned ahead
+(async_scheduling). Latencies count from when the engine had taken a request in: so they were recorded.
 """
 
 from collections import defaultdict
@@ -20,6 +21,7 @@ from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdic
 from isochrone.simulator.belief.measured import Run, steps_seen
 from isochrone.simulator.belief.stepfit import as_step_time, fit
 from isochrone.simulator.formats import json_lines, opened
+from isochrone.twin.ahead import AheadEngine
 from isochrone.twin.schedule import Limits
 from isochrone.twin.steptime import StepTime
 
@@ -96,9 +98,9 @@ def run(data: Data) -> Finding:
         "run of its own. The carried-over rows have no such help",
         f"limits as the runs' records give them: {CHUNK_TOKENS} tokens a step and 128 slots, on the RTX 4090 256 slots "
         "and 41,408 tokens of KV memory; room for a whole prompt before it is let in (vLLM's default since 0.19)",
-        "Qwen3-30B-A3B ran as two data-parallel ranks in lock step: one engine of 256 slots here. Its TTFT is mostly "
-        "two steps, for vLLM plans a step while the one before runs (async scheduling) and counts from when the engine "
-        "has taken the request in; here it is the rest of a step and one more: the same in the middle, not by request",
+        "as there, steps are planned while the one before runs, and latencies count from when the engine has taken a "
+        "request in, at the end of the step in flight",
+        "Qwen3-30B-A3B ran as two data-parallel ranks in lock step: one engine of 256 slots here",
     ]
     return finding
 
@@ -158,7 +160,7 @@ def _compare(finding: Finding, prediction: Prediction) -> list[float]:
         for at, prompt, output in zip(seen.at.tolist(), seen.prompt.tolist(), seen.output.tolist(), strict=True)
     ]
     even = np.arange(1, len(seen), 2)
-    ours = serve(prediction.limits, prediction.step, asks).take(even)
+    ours = serve(prediction.limits, prediction.step, asks, AheadEngine, from_taken=True).take(even)
     theirs = Served(seen.ttft, seen.e2e, seen.output).take(even)
     errors = []
     for what, measured, twin in (("TTFT", theirs.ttft_s, ours.ttft_s), ("E2E", theirs.e2e_s, ours.e2e_s)):

@@ -10,6 +10,7 @@ from isochrone.simulator.belief import distserve
 from isochrone.simulator.belief.alone import Ask, serve
 from isochrone.simulator.belief.distserve import alone_is_good, attainment, steps_of_opt, stretched
 from isochrone.simulator.belief.finding import Data
+from isochrone.twin.prompts_first import PromptsFirstEngine
 from isochrone.twin.steptime import StepTime
 
 STEP = StepTime(floor_s=0.02, base_s=0.02, token_s=1e-4, kv_token_s=0.0, pair_s=0.0, overhead_s=0.0)
@@ -42,7 +43,7 @@ def test_lengths_are_stretched_to_the_papers_means_within_the_context() -> None:
 
 def test_decoding_waits_for_prompts() -> None:
     asks = [Ask(0.0, 100, 50), *(Ask(0.1 + 0.15 * number, 1000, 2) for number in range(20))]
-    old, now = (serve(limits, STEP, asks, early) for limits, early in ((distserve.LIMITS, True), (CHUNKED, False)))
+    old, now = serve(distserve.LIMITS, STEP, asks, PromptsFirstEngine), serve(CHUNKED, STEP, asks)
     assert old.tpot_s[0] > now.tpot_s[0] + 0.004 > 0.05, "each prompt of 0.12 s costs a step more"
 
 
