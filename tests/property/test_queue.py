@@ -107,12 +107,13 @@ def test_best_is_what_the_rule_says(seed: int, positions: int, count: int, later
             gone = chance.choice(sorted(waiting))
             assert queue.remove(gone) is waiting.pop(gone)
         if chance.random() < 0.3:
-            position = chance.randrange(positions)
-            instance = pool.members[position]
-            instance.ledger.enter(flight(10_000 + number, chance.randrange(1, 9_000), SECOND), SECOND)
-            pool.marked.add(instance.slot)
+            busier = sorted(chance.sample(range(positions), k=chance.randint(1, positions)))
+            for position in busier:
+                instance = pool.members[position]
+                instance.ledger.enter(flight(10_000 + number, chance.randrange(1, 9_000), SECOND), SECOND)
+                pool.marked.add(instance.slot)
             changed = pool.refresh(SECOND, lambda i, at: derive(i, SETTINGS, lengths, at))
-            assert list(changed) == [position]
+            assert list(changed) == busier
             queue.reprice(pool, changed)
     fairness = tenants(chance)
     choice = queue.best(pool, now, SETTINGS, fairness)

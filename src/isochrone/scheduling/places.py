@@ -64,10 +64,10 @@ class Places:
         output: np.ndarray | float,
         sheddable: np.ndarray | bool,
         ttft_slo_s: np.ndarray | float,
-        where: int | slice,
+        where: int | slice | np.ndarray,
     ) -> np.ndarray:
-        """`price.equal_cost` without the head's remaining time: of many requests on the position `where`, or of one
-        request on all positions. Infinite on an instance that is over its hard KV limit."""
+        """`price.equal_cost` without the head's remaining time: of many requests on the position `where` or on
+        several, or of one request on all positions. Infinite on an instance that is over its hard KV limit."""
         base, _, _, factor, token_s, pair_s, plain, shed, slack, crowd, crowd_kv = self.matrix[:11, where]
         u = tokens - hits
         work = u * (token_s + pair_s * (tokens - 0.5 * u))

@@ -19,7 +19,7 @@ among its own requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -42,6 +42,8 @@ PRIORITY_S = 1e9
 HOLD_PATIENCE = 2.0
 """For each second that a request has waited, a place may be this many seconds dearer than its best one."""
 FIRST_LANES = 16
+MANY_COLUMNS = 2
+"""Columns from which re-pricing them together is quicker than one by one."""
 COLUMNS = ("tokens", "output", "ttft_slo_s", "sheddable", "step_s_max", "since", "key", "priority", "line")
 TOKENS, MAY_SHED, STEP_MAX, SINCE, KEY, PRIORITY, LINE = 0, 3, 4, 5, 6, 7, 8
 
@@ -123,13 +125,17 @@ class HeldQueue:
         held.lane = -1
         return held
 
-    def reprice(self, pool: Pool, positions: Iterable[int]) -> None:
+    def reprice(self, pool: Pool, positions: Sequence[int]) -> None:
         """The rows of these positions changed."""
         assert not self.is_stale(pool)
-        for position in positions:
-            if self._places is not pool.places:
+        if self._places is not pool.places:
+            for position in positions:
                 self._places.update(position, pool.rows[position])
-            self._price_column(position)
+        if len(positions) < MANY_COLUMNS:
+            for position in positions:
+                self._price_column(position)
+        else:
+            self._price_columns(np.asarray(positions))
 
     def rehit(self, pool: Pool, position: int, hits: dict[str, int]) -> None:
         """Cached tokens of these requests on this position changed."""
@@ -264,6 +270,18 @@ class HeldQueue:
             static[:] = np.inf
         elif held.barred:
             static[[slot in held.barred for slot in self._slots]] = np.inf
+
+    def _price_columns(self, positions: np.ndarray) -> None:
+        """`_price_column` of several at once."""
+        n = len(self._lanes)
+        tokens, output, ttft, sheddable = self._numbers[:4, :n, None]
+        price = self._places.price(tokens, self._hits[:n, positions], output, sheddable > 0.0, ttft, positions)
+        if self._barred:
+            slots = [self._slots[position] for position in positions.tolist()]
+            for held in self._lanes:
+                if held.apart or held.barred:
+                    price[held.lane, [held.apart or slot in held.barred for slot in slots]] = np.inf
+        self._static[:n, positions] = price
 
     def _price_column(self, position: int) -> None:
         n = len(self._lanes)
