@@ -39,7 +39,9 @@ def show(found: Sequence[Result], arms: Sequence[str], console: Console) -> None
         console.print(_figures(f"rate x{rate_scale:g}, {instances} instances", ordered))
         leader = results.leader(ordered)
         if len(ordered) > 1 and len(ordered[leader]) > 1:
+            console.print()
             console.print(_differences(leader, ordered))
+        console.print()
     for note in results.notes(found):
         console.print(f"- {note}", style="dim", highlight=False)
 

@@ -127,7 +127,8 @@ def test_plots_are_well_formed() -> None:
     drawn = [
         plots.lines("a < b", "x", "y", {"one & two": ([0.0, 1.0], [2.0, float("nan")]), "none": ([], [])}),
         plots.lines("log", "x", "y", {"a": ([0.0, 0.1, 10.0], [0.0, 0.5, 1.0])}, log_x=True),
-        plots.bars("bars", "y", {"a": (1.0, 0.2), "b": (0.0, None)}),
+        plots.bars("bars", "x", {"a < b": (1.0, 0.2), "b": (-0.5, None), "c": (0.0, 0.0)}),
+        plots.bars("nothing", "x", {}),
         plots.lines("many", "x", "y", {str(k): ([0.0, 1.0], [0.0, 1.0]) for k in range(100)}),
     ]
     for one in drawn:
