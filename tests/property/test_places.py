@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.settings import Settings
-from isochrone.scheduling.binding import is_open, open_places
+from isochrone.scheduling.opening import is_open, open_places
 from isochrone.scheduling.places import FIELDS, Places
 from isochrone.scheduling.price import MATRIX_FIELDS, VECTOR_FROM, Ask, own_work_s
 from tests.support.rows import flight, make_pool
@@ -26,9 +26,15 @@ def test_all_at_once_as_one_by_one(seed: int, step_s_max: float, sheddable: bool
     tokens = chance.randrange(1, 30_000)
     hits = chance.choice([None, [chance.randrange(tokens) for _ in pool.rows]])
     ask = Ask(
-        prompt_tokens=tokens, output_tokens=100.0, hits=hits, sheddable=sheddable, ttft_slo_s=2.0, step_s_max=step_s_max
+        prompt_tokens=tokens,
+        output_tokens=100.0,
+        hits=hits,
+        sheddable=sheddable,
+        ttft_slo_s=2.0,
+        first_token_due=now + chance.randrange(3 * SECOND) if sheddable else 0,
+        step_s_max=step_s_max,
     )
-    one_by_one = [is_open(ask, row, now, SETTINGS) for row in pool.rows]
+    one_by_one = [is_open(ask, row, now, SETTINGS, hits[p] if hits else 0) for p, row in enumerate(pool.rows)]
     assert open_places(ask, pool, pool.places, now, SETTINGS).tolist() == one_by_one
     work = [own_work_s(tokens, hits[p] if hits is not None else 0, row) for p, row in enumerate(pool.rows)]
     assert pool.places.least_work_s(tokens, hits) == pytest.approx(min(work))

@@ -6,10 +6,12 @@ pumped. All of it acts only while requests may be held at all.
 
 from isochrone.cluster.world import Flow, ModelPool, World
 from isochrone.nouns.instant import Instant
-from isochrone.scheduling.binding import is_open
+from isochrone.nouns.settings import Settings
+from isochrone.scheduling.opening import is_open
 from isochrone.scheduling.placing import cheapest
 from isochrone.scheduling.policies import Priced
 from isochrone.scheduling.policies.base import NEVER
+from isochrone.scheduling.price import Row
 from isochrone.scheduling.queue import Choice, Held
 from isochrone.scheduling.reservation import Reservation, Room, nearest_to_room, room
 
@@ -92,14 +94,19 @@ def _free(world: World, pool: ModelPool) -> None:
 def _best(world: World, now: Instant, pool: ModelPool, held: Held, found: Room) -> Choice | None:
     """The cheapest open place with room, or any where no place would ever have room."""
     prices = [float(price) for price in _prices(world, now, pool, held)]
+    settings, barred = world.settings, held.barred
+    anywhere = None if found.somewhere_now else [True] * len(pool.rows)
     takes = [
-        price
-        if (fits or not found.somewhere_now) and slot not in held.barred and is_open(held.ask, row, now, world.settings)
-        else NEVER
-        for price, fits, slot, row in zip(prices, found.fits_now, pool.slots, pool.rows, strict=True)
+        price if may and row.slot not in barred and _opens(held, row, now, settings) else NEVER
+        for price, may, row in zip(prices, anywhere or found.fits_now, pool.rows, strict=True)
     ]
     position = cheapest(takes, held.ask.hits, world.chance)
     return None if position is None else (held, position, prices)
+
+
+def _opens(held: Held, row: Row, now: Instant, settings: Settings) -> bool:
+    """`since` 0: whether it fits has been looked at already."""
+    return is_open(held.ask, row, now, settings, since=0)
 
 
 def _prices(world: World, now: Instant, pool: ModelPool, held: Held) -> Priced:

@@ -18,12 +18,13 @@ from isochrone.nouns.decision import Try
 from isochrone.nouns.events import attempt_id
 from isochrone.nouns.instance import State
 from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds, seconds
-from isochrone.scheduling.binding import is_open, next_held, open_places, second_best
+from isochrone.scheduling.binding import next_held, second_best
+from isochrone.scheduling.opening import is_open, open_places
 from isochrone.scheduling.places import LEVEL
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Priced
 from isochrone.scheduling.policies.base import NEVER
-from isochrone.scheduling.price import forecast, own_work_s, token_price_s
+from isochrone.scheduling.price import Ask, forecast, own_work_s, token_price_s
 from isochrone.scheduling.queue import Choice, Held, order_key
 
 TICK_NS = 20 * MILLISECOND
@@ -75,8 +76,10 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
         if probe is not None:
             return probe, prices
     position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
-    if position is None or not late_binding(world, pool) or is_open(ask, pool.rows[position], now, world.settings):
+    if position is None or not late_binding(world, pool):
         return None if position is None else (position, prices)
+    if is_open(ask, pool.rows[position], now, world.settings, _hit(ask, position)):
+        return position, prices
     if world.policy.priced_by_queue:
         return _next_best(world, now, flow, position, prices)
     other = second_best(ask, pool.rows, prices, position, now, world.settings)
@@ -123,10 +126,16 @@ def _takers(world: World, now: Instant, flow: Flow, prices: Priced) -> list[int]
     """The positions that are open to the request."""
     pool, ask, settings = flow.pool, flow.ask, world.settings
     if pool.places is None:
-        return [p for p, row in enumerate(pool.rows) if prices[p] < NEVER and is_open(ask, row, now, settings)]
+        return [
+            p for p, row in enumerate(pool.rows) if prices[p] < NEVER and is_open(ask, row, now, settings, _hit(ask, p))
+        ]
     is_taker = open_places(ask, pool, pool.places, now, settings) & (np.asarray(prices) < NEVER)
     takers: list[int] = np.flatnonzero(is_taker).tolist()
     return takers
+
+
+def _hit(ask: Ask, position: int) -> int:
+    return int(ask.hits[position]) if ask.hits is not None else 0
 
 
 def refresh(world: World, now: Instant, pool: ModelPool) -> None:

@@ -9,7 +9,7 @@ from isochrone.nouns.commands import Abort, Record, Refuse
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Arrived, ClientLeft
-from isochrone.nouns.instant import Instant
+from isochrone.nouns.instant import Instant, nanoseconds
 from isochrone.nouns.request import Request, Slo
 from isochrone.scheduling.admission import slo_of, too_long
 from isochrone.scheduling.price import Ask
@@ -75,7 +75,7 @@ def flow_of(world: World, request: Request, decision: Decision, pool: ModelPool,
     slo = slo_of(request, world.settings)
     ask = Ask(prompt_tokens=decision.prompt_tokens_estimate, output_tokens=output)
     if slo is not None:
-        _set_objective(world, ask, slo)
+        _set_objective(world, decision.arrived_at, ask, slo)
     flow = Flow(request=request, ask=ask, decision=decision, pool=pool, slo=slo, relay=relay, epoch=epoch)
     if pool.fairness is not None or request.tenant != pool.tenant:
         sharing.arrived(world, flow)
@@ -96,9 +96,11 @@ def client_left(world: World, now: Instant, event: ClientLeft) -> None:
     finish(world, now, flow, "client_left", CLIENT_CLOSED)
 
 
-def _set_objective(world: World, ask: Ask, slo: Slo) -> None:
+def _set_objective(world: World, arrived_at: Instant, ask: Ask, slo: Slo) -> None:
     if slo.ttft_s is not None:
         ask.sheddable, ask.ttft_slo_s = slo.sheddable and world.sheds, slo.ttft_s
+        if ask.sheddable and world.minds_due:
+            ask.first_token_due = arrived_at + nanoseconds(slo.ttft_s)
     if slo.tpot_s is not None and world.settings.cap_ratio is not None:
         ask.step_s_max = world.settings.cap_ratio * slo.tpot_s
 

@@ -23,6 +23,7 @@ def may_continue(world: World, event: Ended) -> bool:
 def carry_over(flow: Flow, event: Ended) -> None:
     """The next attempt's prompt is the request's own and what was generated; that much less is still to come."""
     flow.continues = True
+    flow.ask.first_token_due = 0
     flow.said_tokens = event.output_tokens
     flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate + event.output_tokens
     flow.ask.output_tokens = max(1.0, (flow.decision.output_tokens_estimate or 0.0) - event.output_tokens)

@@ -125,6 +125,7 @@ class World:
         self.expected = OutputLengths() if "lengths" in settings.without else self.lengths
         self.adjusts_all = adjusts_all(settings)
         self.sheds = "shed" not in settings.without
+        self.minds_due = "in-time" not in settings.without
         self.reserves = "reservation" not in settings.without
         self.orders_by_work = "order" not in settings.without
         self.looks_at_prefixes = "prefix" not in settings.without

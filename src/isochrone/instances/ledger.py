@@ -192,6 +192,10 @@ class Ledger(msgspec.Struct, gc=False):
         tokens, pairs = self._head_done(now)
         return self.waiting_tokens - int(tokens), self.waiting_pairs - int(pairs)
 
+    def kv_resident(self, now: Instant) -> int:
+        """KV tokens of ours that the engine should hold by now: it allocates a prompt's as the prefill goes on."""
+        return self.kv_tokens - self.waiting_tokens + int(self._head_done(now)[0])
+
     def _prefilled(self, now: Instant) -> tuple[float, float]:
         """Tokens and pairs prefilled so far, the head's progress included: a long prompt spans many windows."""
         tokens, pairs = self._head_done(now)

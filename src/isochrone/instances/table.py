@@ -60,7 +60,7 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
     """Requests on the instance that are not ours: the least of the last readings."""
     foreign_readings: list[int] = msgspec.field(default_factory=list)
     kv_offset_tokens: int = 0
-    """Scraped KV use minus what our ledger held at that moment: shared blocks, other clients, estimate errors."""
+    """Scraped KV use minus what of ours the engine should have held then: shared blocks, other clients, errors."""
     last_token_at: Instant | None = None
     """Last sign of life on the data path."""
     heard_at: Instant = 0
@@ -129,7 +129,7 @@ class Instance(msgspec.Struct, gc=False, kw_only=True):
             self.foreign = min(self.foreign_readings) if len(self.foreign_readings) == FOREIGN_READINGS else 0
         if snapshot.kv_usage_ratio is not None and snapshot.kv_capacity_tokens:
             scraped = round(snapshot.kv_usage_ratio * snapshot.kv_capacity_tokens)
-            self.kv_offset_tokens = scraped - self.ledger.kv_tokens
+            self.kv_offset_tokens = scraped - self.ledger.kv_resident(taken_at)
         return restarted
 
 

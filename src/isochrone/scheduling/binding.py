@@ -12,15 +12,12 @@ enough, which is put in seconds to the first token here. A request goes
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
-from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
-from isochrone.scheduling.places import CHUNK, PENDING, Places
+from isochrone.scheduling.opening import is_open
 from isochrone.scheduling.placing import cheapest, without
 from isochrone.scheduling.policies import Policy
 from isochrone.scheduling.policies.base import NEVER, Priced
@@ -29,36 +26,13 @@ from isochrone.scheduling.price import Ask, Row, forecast
 from isochrone.scheduling.queue import Choice, Held, HeldQueue
 
 
-def is_open(ask: Ask, row: Row, now: Instant, settings: Settings) -> bool:
-    """Late binding's question: idle, or little enough pending prefill (and room, and below the cap)?"""
-    if row.idle:
-        return True
-    if not row.has_room:
-        return False
-    pending_s = row.pending_s
-    if row.head_due > now:
-        pending_s += (row.head_due - now) * 1e-9
-    chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
-    return pending_s <= chunks * row.chunk_s and (not ask.step_s_max or cap.allows(ask, row))
-
-
-def open_places(ask: Ask, pool: Pool, places: Places, now: Instant, settings: Settings) -> np.ndarray:
-    """`is_open` of every position at once."""
-    chunks = settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks
-    pending_s = places.matrix[PENDING] + places.head_s(now)
-    little = places.room & (pending_s <= chunks * places.matrix[CHUNK])
-    if ask.step_s_max:
-        little &= cap.allows_many(np.array([ask.prompt_tokens]), np.array([ask.step_s_max]), pool.rows)[0]
-    found: np.ndarray = places.idle | little
-    return found
-
-
 def second_best(
     ask: Ask, rows: Sequence[Row], prices: Priced, best: int, now: Instant, settings: Settings
 ) -> int | None:  # fmt: skip
     """The position to go to where `best`, the one that the policy likes best, is not open; None to wait."""
     liked = sorted((p for p in range(len(rows)) if prices[p] < NEVER), key=prices.__getitem__)
-    takers = [position for position in liked if is_open(ask, rows[position], now, settings)]
+    hits = ask.hits
+    takers = [p for p in liked if is_open(ask, rows[p], now, settings, int(hits[p]) if hits is not None else 0)]
     if not takers:
         return None
     late_s = forecast(ask, rows[takers[0]], takers[0], now)[0] - forecast(ask, rows[best], best, now)[0]
@@ -90,7 +64,7 @@ def next_held(
         position = cheapest(prices, ask.hits if policy.ties_by_hit else None, chance)
         if position is None:
             continue
-        if not is_open(ask, pool.rows[position], now, settings):
+        if not is_open(ask, pool.rows[position], now, settings, int(ask.hits[position]), held.since):
             position = second_best(ask, pool.rows, prices, position, now, settings)
         if position is not None:
             return held, position, prices

@@ -10,15 +10,16 @@ import numpy as np
 from isochrone.nouns.instant import Instant
 from isochrone.scheduling.price import MATRIX_FIELDS, Row, column, token_price_s
 
-FIELDS = (*MATRIX_FIELDS, "pending_s", "chunk_s", "idle", "room", "full", "token_price_s", "level_factor")
+FIELDS = (*MATRIX_FIELDS, "pending_s", "chunk_s", "idle", "room", "full", "token_price_s", "level_factor",
+          "kv_spare_tokens")  # fmt: skip
 BASE, SHARE, DUE, FACTOR, TOKEN, PAIR, PLAIN, SHEDDABLE, SLACK, CROWD, CROWD_KV, COLD = range(12)
-PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL = range(12, 19)
+PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL, KV_SPARE = range(12, 20)
 
 
 def _numbers(row: Row) -> tuple[float, ...]:
     return (
         *column(row), row.pending_s, row.chunk_s, row.running == 0, row.has_room, row.has_slot and not row.has_room,
-        token_price_s(row), row.level_factor,
+        token_price_s(row), row.level_factor, row.kv_spare_tokens,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ multiplies. Below `VECTOR_FROM` instances a plain loop is quicker than numpy, ab
 """
 
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 import numpy as np
@@ -130,6 +131,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Moving average of whole requests on this instance."""
     slot_wait_s: float
     """Expected wait for a free slot."""
+    kv_spare_tokens: float
+    """KV tokens free below the hard limit once all that runs has said what it is expected to say; infinite where KV
+    memory is unknown."""
     rare: Rare = COMMON
     """What few rows have (`scheduling/adjust.py`); the numbers above hold it already."""
 
@@ -162,6 +166,8 @@ class Ask(msgspec.Struct, gc=False, kw_only=True):
     """Cached prompt tokens by row; None: none anywhere."""
     sheddable: bool = False
     ttft_slo_s: float = 0.0
+    first_token_due: Instant = 0
+    """From here on a first token is worth nothing; 0: it may not be shed, or is under way."""
     step_s_max: float = 0.0
     """Longest decode step that the cap on concurrency allows; 0: not capped."""
 
@@ -190,7 +196,11 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         head_due = ledger.head_since + head.work_ns
     behind_s = behind_ns / SECOND
     usage = instance.kv_usage(now, settings.scrape_age_s_max) if instance.snapshot is not None else None
-    kv_price = 0.0
+    kv_price, kv_spare = 0.0, inf
+    if usage is not None:
+        assert instance.snapshot is not None
+        capacity = instance.snapshot.kv_capacity_tokens or 0
+        kv_spare = (settings.kv_hard_ratio - usage) * capacity - ledger.owed_tokens
     if usage is not None and usage > settings.kv_soft_ratio:
         kv_price = settings.kv_soft_price_s * (usage - settings.kv_soft_ratio)
     slots = instance.spec.slots or instance.slot_guess.slots or settings.slots_default
@@ -238,6 +248,7 @@ def derive(instance: Instance, settings: Settings, lengths: OutputLengths, now: 
         chunk * own_token_s * level,
         instance.mean_request_s,
         slot_wait_s,
+        kv_spare,
     )
 
 

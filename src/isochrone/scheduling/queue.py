@@ -6,7 +6,7 @@ price stands in a matrix lanes x positions, and an event on one instance re-pric
 
 `best` looks at the whole queue. By key (arrival + 0.5 s + 3 * min(own work, 2 s), within priority): short work goes a
 little ahead, nothing waits for ever. A request goes
-  - to its cheapest instance, if that is open: idle, or with little enough pending prefill, else
+  - to its cheapest instance, if that is open (idle, or little prefill pending: `scheduling/opening.py`), else
   - to the cheapest instance that is open, if an open one is idle, or if it costs at most the slack more, else
   - unless it may be shed, to that instance all the same if the dearest part of the difference is not a prefix that the
     cheapest holds: a better place of another kind is there to be found again, and waiting for it idles an engine, else
@@ -28,6 +28,7 @@ from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
+from isochrone.scheduling.opening import unfit
 from isochrone.scheduling.places import CHUNK, DUE, PENDING, SHARE, TOKEN_PRICE, Places
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask
@@ -44,8 +45,9 @@ HOLD_PATIENCE = 2.0
 FIRST_LANES = 16
 MANY_COLUMNS = 2
 """Columns from which re-pricing them together is quicker than one by one."""
-COLUMNS = ("tokens", "output", "ttft_slo_s", "sheddable", "step_s_max", "since", "key", "priority", "line")
-TOKENS, MAY_SHED, STEP_MAX, SINCE, KEY, PRIORITY, LINE = 0, 3, 4, 5, 6, 7, 8
+COLUMNS = ("tokens", "output", "ttft_slo_s", "sheddable", "step_s_max", "since", "key", "priority", "line",
+           "first_token_due")  # fmt: skip
+TOKENS, MAY_SHED, STEP_MAX, SINCE, KEY, PRIORITY, LINE, DUE_AT = 0, 3, 4, 5, 6, 7, 8, 9
 
 
 class Held(msgspec.Struct, gc=False, kw_only=True):
@@ -167,11 +169,14 @@ class HeldQueue:
         if 0 < self._plain < n:  # both kinds wait, and what is open to one may not be to the other
             is_open = np.where(self._sheddable(n)[:, None], sheddable[takers], plain[takers])
             open_price[~is_open] = np.inf
+        tokens, due, since = self._numbers[[TOKENS, DUE_AT, SINCE], :n]
+        closed = unfit(places, tokens, self._hits[:n], due, since, now, pending) & ~places.idle
+        open_price[closed[:, takers]] = np.inf
         if self._capped:
-            allowed = cap.allows_many(self._numbers[TOKENS, :n], self._numbers[STEP_MAX, :n], pool.rows)
+            allowed = cap.allows_many(tokens, self._numbers[STEP_MAX, :n], pool.rows)
             open_price[~(places.idle | allowed)[:, takers]] = np.inf
         best_open = open_price.min(axis=1)
-        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - self._numbers[SINCE, :n])
+        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - since)
         goes = best_open <= price.min(axis=1) + slack
         if self._plain:
             goes |= self._saved(price, open_price, takers) <= slack
@@ -258,7 +263,7 @@ class HeldQueue:
         ask, lane = held.ask, held.lane
         self._numbers[:, lane] = (
             ask.prompt_tokens, ask.output_tokens, ask.ttft_slo_s, ask.sheddable, ask.step_s_max, held.since, held.key,
-            held.priority, held.line,
+            held.priority, held.line, ask.first_token_due,
         )  # fmt: skip
         hits = self._hits[lane]
         hits[:] = 0 if ask.hits is None else ask.hits

@@ -58,7 +58,7 @@ def test_an_instance_is_emptied_for_a_prompt_that_fits_no_other_way() -> None:
 
 
 def test_without_reservation_it_goes_where_it_does_not_fit() -> None:
-    rig = busy(frozenset({"reservation"}))
+    rig = busy(frozenset({"reservation", "kv-limit"}))
     rig.feed(Arrived(rig.request("large", LARGE, output=5)))
     assert rig.dispatches[-1][1] == "large"
 

@@ -12,7 +12,8 @@ from isochrone.nouns.instant import SECOND
 from isochrone.nouns.request import Request, Slo
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
-from isochrone.scheduling.binding import is_open, second_best
+from isochrone.scheduling.binding import second_best
+from isochrone.scheduling.opening import is_open
 from isochrone.scheduling.price import Ask, forecast
 from tests.support.rig import Rig
 from tests.support.rows import make_pool
