@@ -1,7 +1,8 @@
 """Events of attempts: accepted, first token, progress, end. Late news of an unknown attempt is ignored."""
 
-from isochrone.cluster import deadlines, learning, sharing
+from isochrone.cluster import deadlines, hedging, learning, sharing
 from isochrone.cluster.endings import finish
+from isochrone.cluster.hedging import attempt_of
 from isochrone.cluster.placement import pump
 from isochrone.cluster.requests import CLIENT_CLOSED
 from isochrone.cluster.retries import FAULTS, RETRYABLE, try_elsewhere
@@ -19,8 +20,8 @@ AT_ONCE_NS = SECOND
 def accepted(world: World, now: Instant, event: Accepted) -> None:
     """The engine took the attempt: a sign of life."""
     flow = world.flights.get(event.attempt)
-    if flow is not None and flow.instance is not None:
-        flow.instance.last_token_at = now
+    if flow is not None:
+        attempt_of(flow, event.attempt)[1].last_token_at = now
 
 
 def first_token(world: World, now: Instant, event: FirstToken) -> None:
@@ -28,8 +29,8 @@ def first_token(world: World, now: Instant, event: FirstToken) -> None:
     flow = world.flights.get(event.attempt)
     if flow is None:
         return
-    flight, instance = _in_flight(flow)
-    if flight.decoding:
+    flight, instance = attempt_of(flow, event.attempt)
+    if flight.decoding or not hedging.first_token(world, now, flow, flight):
         return
     instance.last_token_at = now
     _heard(world, now, instance)
@@ -53,7 +54,7 @@ def progress(world: World, now: Instant, event: Progress) -> None:
     flow = world.flights.get(event.attempt)
     if flow is None:
         return
-    flight, instance = _in_flight(flow)
+    flight, instance = attempt_of(flow, event.attempt)
     instance.last_token_at = now
     _heard(world, now, instance)
     instance.ledger.progress(flight, event.output_tokens)
@@ -70,14 +71,19 @@ def ended(world: World, now: Instant, event: Ended) -> None:
     flow = world.flights.pop(event.attempt, None)
     if flow is None:
         return
-    flight, instance = _in_flight(flow)
+    flight, instance = attempt_of(flow, event.attempt)
+    charged = flow.charged
     _settle(world, now, flow, flight, instance, event)
-    flow.flight = flow.instance = None
-    if event.outcome in RETRYABLE:
-        try_elsewhere(world, now, flow, flight, instance, event)
-    else:
-        status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
-        finish(world, now, flow, flow.decision.tries[-1].outcome, status, event.why)
+    if flow.rival is not None:
+        flow.charged = charged  # for the other one
+        if hedging.one_ended(world, flow, flight, event):
+            _finish(world, now, flow, event)
+    elif world.flows.get(flow.request.id) is flow:  # else the other one has ended it
+        flow.flight = flow.instance = None
+        if event.outcome in RETRYABLE:
+            try_elsewhere(world, now, flow, flight, instance, event)
+        else:
+            _finish(world, now, flow, event)
     _pump(world, now, instance)
     world.retire_if_drained(instance)
 
@@ -89,11 +95,9 @@ def _heard(world: World, now: Instant, instance: Instance) -> None:
         world.regroup(instance)
 
 
-def _in_flight(flow: Flow) -> tuple[Flight, Instance]:
-    flight, instance = flow.flight, flow.instance
-    assert flight is not None
-    assert instance is not None
-    return flight, instance
+def _finish(world: World, now: Instant, flow: Flow, event: Ended) -> None:
+    status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
+    finish(world, now, flow, event.outcome.value, status, event.why)
 
 
 def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance, event: Ended) -> None:
@@ -110,7 +114,7 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     instance.ledger.leave(flight, now)
     for policy in world.listeners:
         policy.ended(flow.request, instance, flow.decision.output_tokens or event.output_tokens, now)
-    last = flow.decision.tries[-1]
+    last = next(one for one in reversed(flow.decision.tries) if one.attempt == flight.attempt)
     last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
     world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)
     if outcome is Outcome.DONE:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from isochrone.cluster import adoption, attempts, membership, requests, silence, view
+from isochrone.cluster import adoption, attempts, hedging, membership, requests, silence, view
 from isochrone.cluster.placement import TICK_NS, pump
 from isochrone.cluster.resume import move_due, next_move
 from isochrone.cluster.warm_start import learned, restore
@@ -24,6 +24,8 @@ def _woke(world: World, now: Instant, event: events.Woke) -> None:
     if world.moves:
         move_due(world, now)
     silence.look(world, now)
+    if world.hedges.due:
+        hedging.look(world, now)
     for pool in world.pools.values():
         if pool.queue:
             pump(world, now, pool)
@@ -85,6 +87,8 @@ class Cluster:
         due = next_move(world) if world.moves else None
         if world.silence_due is not None and world.flights and (due is None or world.silence_due < due):
             due = world.silence_due
+        if world.hedges.due and world.flights and (due is None or world.hedges.due[0][0] < due):
+            due = world.hedges.due[0][0]
         return due
 
     # -- reading, for admin and metrics -------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Events of instances: they join, tell about themselves, miss heartbeats, are weighed, leave."""
 
+from isochrone.cluster.hedging import attempt_of
 from isochrone.cluster.placement import pump
 from isochrone.cluster.resume import move_from_lost
 from isochrone.cluster.world import World
@@ -37,9 +38,9 @@ def withdrawn(world: World, now: Instant, event: Withdrawn) -> None:
     world.moves[instance.id] = now + nanoseconds(world.settings.drain_move_s)
     world.regroup(instance)
     if not event.drain:
-        for flow in list(world.flights.values()):
-            if flow.instance is instance and flow.flight is not None:
-                world.out.append(Abort(flow.flight.attempt, "instance removed"))
+        for attempt, flow in world.flights.items():
+            if attempt_of(flow, attempt)[1] is instance:
+                world.out.append(Abort(attempt, "instance removed"))
     world.retire_if_drained(instance)
     _pump_all(world, now)
 

@@ -86,6 +86,17 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
     return None if other is None else (other, prices)
 
 
+def choose_beside(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
+    """A second place for a request that has an attempt in flight: open and well; None where there is none."""
+    pool, ask, flight = flow.pool, flow.ask, flow.flight
+    assert flight is not None
+    ask.hits = hits(world, flow, pool)
+    prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred(flow) | {flight.slot})
+    position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
+    opened = position is not None and is_open(ask, pool.rows[position], now, world.settings)
+    return (position, prices) if position is not None and opened else None
+
+
 def _probe(world: World, now: Instant, flow: Flow, prices: Priced) -> int | None:
     """A slow instance without traffic that a small request should go to, so that it can show that it has recovered."""
     ask, pool = flow.ask, flow.pool
@@ -173,8 +184,10 @@ def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
     return [min(most, int(block_end(depth - 1) * tokens_per_byte)) if depth else 0 for depth in few]
 
 
-def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Priced) -> None:
-    """Bind the request to the instance at this position: ledger, index, record, command."""
+def dispatch(
+    world: World, now: Instant, flow: Flow, position: int, prices: Priced, hedge: bool = False
+) -> None:  # fmt: skip
+    """Bind the request to the instance at this position: ledger, index, record, command. `hedge`: beside an attempt."""
     pool, ask, request = flow.pool, flow.ask, flow.request
     instance, row = pool.members[position], pool.rows[position]
     ledger = instance.ledger
@@ -210,6 +223,11 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
         sharing.bound(flow, flight)
     if flow.ordinal == 1:
         world.budget.dispatched_tokens += ask.prompt_tokens
+        if world.settings.hedge_ratio:
+            many = request.stream and len(pool.members) > 1
+            world.hedges.sent(
+                now, flight.attempt, flight.uncached_tokens, ttft_s, world.settings.hedge_ratio, many
+            )  # fmt: skip
     if world.prices_slack and flight.tpot_slo_s is not None and instance.slack_at < 0:
         instance.slack_at = 0
     instance.admitted += 1
@@ -237,6 +255,7 @@ def dispatch(world: World, now: Instant, flow: Flow, position: int, prices: Pric
             flow.continues,
             context,
             pool.model if flow.decision.fallback_from else "",
+            hedge,
         )
     )
 

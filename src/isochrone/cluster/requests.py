@@ -90,6 +90,8 @@ def client_left(world: World, now: Instant, event: ClientLeft) -> None:
         return
     if flow.flight is not None:
         world.out.append(Abort(flow.flight.attempt, "client left"))
+        if flow.rival is not None:
+            world.out.append(Abort(flow.rival.attempt, "client left"))
         return
     release(world, flow)
     world.series.left_queue(flow.pool.model, flow.request.route)

@@ -71,5 +71,7 @@ def _movable(world: World, instance: Instance | None) -> Iterator[tuple[Flow, in
         return
     for attempt, flow in list(world.flights.items()):
         others = [slot for slot in flow.pool.slots if slot != instance.slot and slot not in flow.tried]
+        if flow.rival is not None:  # it has another attempt already
+            continue
         if flow.instance is instance and others and flow.ordinal < world.settings.attempts_max:
             yield flow, attempt

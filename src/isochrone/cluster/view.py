@@ -86,6 +86,8 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Heartbeats missed in a row."""
     failures: int
     """Attempts failed in a row."""
+    hangs: int
+    """How often it had work and showed no sign of doing any."""
     prefix_bytes: int
     """Prompt text that its prefix cache is taken to hold."""
 
@@ -156,6 +158,7 @@ def instances(world: World, now: Instant) -> list[InstanceView]:
                 dispatched=instance.admitted,
                 misses=instance.life.misses,
                 failures=instance.life.failures,
+                hangs=instance.hangs,
                 prefix_bytes=world.index.used_bytes(instance.slot),
             )
         )

@@ -20,6 +20,7 @@ from isochrone.scheduling import policies
 from isochrone.scheduling.adjust import adjusted, adjusts_all
 from isochrone.scheduling.admission import Reserve, RetryBudget
 from isochrone.scheduling.fairness import Fairness
+from isochrone.scheduling.hedges import Hedges
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.parts import effective
 from isochrone.scheduling.pool import Pool
@@ -66,6 +67,11 @@ class Flow(msgspec.Struct, gc=False, kw_only=True):
     epoch: int
     flight: Flight | None = None
     instance: Instance | None = None
+    rival: Flight | None = None
+    """The other one of two attempts that run (`cluster/hedging.py`)."""
+    rival_instance: Instance | None = None
+    won: bool = False
+    """Of the two, `flight` was first; `rival` is being ended."""
     tried: frozenset[int] = frozenset()
     """Slots where an attempt has failed."""
     ordinal: int = 0
@@ -109,6 +115,7 @@ class World:
         self.samples_since_recentre = 0
         self.moves: dict[str, Instant] = {}
         """Draining instances: when what still runs on them is moved."""
+        self.hedges = Hedges()
         self.fallen: list[Flow] = []
         """Requests that the event at hand has moved to a fallback model, to be placed there."""
         self.silence_due: Instant | None = None

@@ -180,6 +180,7 @@ def core_settings(file: File) -> Settings:
         retry_ratio=retry.ratio,
         retry_tokens_per_s=retry.tokens_per_s,
         retry_tokens_max=retry.tokens_max,
+        hedge_ratio=retry.hedge_ratio,
         heartbeat_interval_s=heartbeat.interval_s,
         heartbeat_timeout_s=heartbeat.timeout_s,
         heartbeat_suspect_misses=heartbeat.suspect_misses,

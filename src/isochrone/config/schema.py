@@ -186,6 +186,13 @@ class RetryGroup(Group):
     )
     tokens_per_s: float = entry(CORE.retry_tokens_per_s, "tokens/s", "Retry budget: plus this much.", ge=0)
     tokens_max: float = entry(CORE.retry_tokens_max, "tokens", "Retry budget: saved up to this much.", ge=0)
+    hedge_ratio: float = entry(
+        CORE.hedge_ratio,
+        "ratio",
+        "Share of requests for which a second instance may be asked when a small prompt's first token is late; 0: never.",
+        ge=0,
+        le=0.5,
+    )
 
 
 class HeartbeatGroup(Group):
@@ -326,7 +333,7 @@ class TargetEntry(Group):
 
     fallback: bool = Field(
         default=False,
-        description="Takes no share: asked once, before the first byte, where the others have none ready, fail or refuse.",
+        description="Takes no share: asked once, before the first byte, where the others are missing, fail or refuse.",
     )
 
     def built(self) -> Target:

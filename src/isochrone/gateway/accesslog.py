@@ -94,7 +94,7 @@ class AccessLog:
             decision.path,
             decision.route,
             decision.stream,
-            tries[-1].instance if tries else None,
+            decision.winner or (tries[-1].instance if tries else None),
             len(tries),
             _span_s(arrived, arrived + int(decision.queue_wait_s * 1e9)),
             _span_s(arrived, first) if first is not None and decision.stream else None,

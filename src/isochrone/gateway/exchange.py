@@ -14,6 +14,7 @@ from isochrone.access.contract import Contract, Promise, contract_of
 from isochrone.access.scan import scan
 from isochrone.access.sse import StreamMeter
 from isochrone.gateway import answers, continued, headers
+from isochrone.gateway.brain import Brain
 from isochrone.gateway.headers import id_line
 from isochrone.gateway.resuming import CONTINUABLE, Resuming
 from isochrone.nouns import errors
@@ -40,12 +41,13 @@ RETRY_AFTER_S = 1
 
 
 class Exchange:
-    """The relay's side of one request. At most one attempt is in flight at a time."""
+    """The relay's side of one request. At most one attempt is in flight at a time; where a second instance is asked
+    beside the first (`_hedge`), that is a second exchange."""
 
     __slots__ = (
         "answer", "answered", "attempt", "body", "client", "contract", "cut_usage", "delivered", "delivering",
         "dispatched_at", "ended_as", "fallback", "gateway", "gone", "held", "inbound", "instance", "limits", "ordinal",
-        "outgoing", "parting", "request", "resuming", "route", "target", "upstream", "why",
+        "outgoing", "parting", "request", "resuming", "rival", "route", "target", "upstream", "why",
     )  # fmt: skip
 
     def __init__(
@@ -101,11 +103,16 @@ class Exchange:
         """How the last attempt ended, for the error that the client sees."""
         self.gone = False
         """The client has left."""
+        self.rival: Exchange | None = None
+        """The same request at a second instance. One of the two is the client's, and is known to the brain."""
 
     # What the cluster commands.
 
     def dispatch(self, command: Dispatch) -> None:
         """Send the request to an instance."""
+        if command.hedge:
+            self._hedge(command)
+            return
         assert self.attempt == NO_ATTEMPT
         assert self.delivered == command.continues
         self.attempt = command.attempt
@@ -125,6 +132,18 @@ class Exchange:
         else:
             self.target, self.outgoing = resuming.beginning(self)
             self._send()
+
+    def _hedge(self, command: Dispatch) -> None:
+        """Ask a second instance beside the first: an exchange of its own, until one of the two has a byte."""
+        rival = self.rival = Exchange(
+            self.gateway, self.client, self.inbound, self.route, self.request, self.body, self.cut_usage, self.contract
+        )
+        rival.rival = self
+        rival.fallback = self.fallback
+        brain = self.gateway.brain
+        assert isinstance(brain, Brain)  # relays of another process keep one attempt of a request
+        brain.attempts[command.attempt] = rival
+        rival.dispatch(replace(command, hedge=False))
 
     def _turn_to(self, model: str) -> None:
         """Ask a fallback model from now on."""
@@ -248,11 +267,18 @@ class Exchange:
 
     def client_left(self) -> None:
         """The client closed its connection."""
-        self.gone = True
+        both = (self,) if self.rival is None else (self, self.rival)
+        for one in both:
+            one.gone = True
         self.gateway.brain.submit(ClientLeft(self.request.id))
-        if self.attempt != NO_ATTEMPT:  # the cluster has said Abort before; this is for the case that it failed
-            self.abort("the client left")
-        self.over()
+        for one in both:
+            if one.attempt != NO_ATTEMPT:  # the cluster has said Abort before; this is for the case that it failed
+                one.abort("the client left")
+        for one in both:
+            one.over()
+            one.rival = None
+            if one.resuming is not None:
+                one.resuming.release()
 
     def client_full(self) -> None:
         """The client takes its answer too slowly: let the instance wait."""
@@ -266,7 +292,13 @@ class Exchange:
     # What time brings.
 
     def sweep(self, now: Instant) -> None:
-        """Check the limits of the attempt in flight; called every `sweep_s`."""
+        """Check the limits of what is in flight; called every `sweep_s`."""
+        rival = self.rival
+        self._check_limits(now)
+        if rival is not None:
+            rival._check_limits(now)
+
+    def _check_limits(self, now: Instant) -> None:
         if self.attempt == NO_ATTEMPT:
             return
         limits = self.limits
@@ -298,6 +330,8 @@ class Exchange:
     def give_up(self, error: ApiError) -> None:
         """The gateway stops: end the request now, with an error that the client can see."""
         self.parting = error
+        if self.rival is not None:
+            self._leave_behind(self.rival, Outcome.CLIENT_LEFT, "the gateway stops")
         if self.attempt != NO_ATTEMPT:
             self.drop_upstream()
             self._ended(Outcome.CLIENT_LEFT, why="the gateway stops")  # for the cluster: no other attempt
@@ -370,6 +404,9 @@ class Exchange:
 
     def deliver(self, answer: "answers.Answer") -> None:
         """The first byte of an answer goes out: it is not begun anew, so the body is no longer needed."""
+        if self.rival is not None:
+            self._take_over()
+            self._leave_behind(self.rival, Outcome.ABORTED, "the other instance was first")
         self.delivered = True
         self.delivering = answer
         self.outgoing = b""
@@ -380,6 +417,21 @@ class Exchange:
         """The client's body is not needed any more. May be called again."""
         self.gateway.bodies.release(self.inbound)
         self.body = b""
+
+    # Two attempts of one request.
+
+    def _take_over(self) -> None:
+        """Be the one that the client and the brain know."""
+        self.client.exchange = self
+        self.gateway.brain.requests[self.request.id] = self
+
+    def _leave_behind(self, rival: "Exchange", outcome: Outcome, why: str) -> None:
+        """End the other attempt; this one goes on alone."""
+        self.rival = rival.rival = None
+        rival.drop_upstream()
+        rival._ended(outcome, why=why)
+        if rival.resuming is not None:
+            rival.resuming.release()
 
     # What a stream that may be resumed needs.
 
@@ -438,6 +490,12 @@ class Exchange:
         self.attempt = NO_ATTEMPT
         self.upstream = None
         self.ended_as, self.why = outcome, why
+        rival = self.rival
+        if rival is not None and not self.gone:  # this attempt gave nothing; the other one may
+            rival._take_over()
+            self.rival = rival.rival = None
+            if self.resuming is not None:
+                self.resuming.release()
         resumable = self.delivered and outcome in CONTINUABLE and why not in FINAL_LIMITS and self._can_continue()
         self.gateway.brain.submit(
             Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why, resumable)

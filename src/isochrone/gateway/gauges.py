@@ -73,6 +73,9 @@ def instance_gauges(views: Sequence[InstanceView]) -> list[Family]:
     found.append(
         Family("isochrone_instance_state", "gauge", "1 for the state that it is in.", ("instance", "state"), states)
     )
+    hangs: list[Row] = [((view.id,), view.hangs) for view in views]
+    text = "How often it had work and showed no sign of doing any."
+    found.append(Family("isochrone_instance_hangs_total", "counter", text, ("instance",), hangs))
     labels = ("instance", "url", "engine", "device_class", "role")
     known: list[Row] = [((view.id, view.url, view.engine, view.device_class, view.role), 1.0) for view in views]
     found.append(Family("isochrone_instance_info", "gauge", "What the instance is; always 1.", labels, known))

@@ -32,6 +32,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Longest context of the instance; None where it is not known."""
     model: str = ""
     """The fallback model that the request is for now; empty: the one that it came for."""
+    hedge: bool = False
+    """Beside an attempt that runs: the first of the two to give a byte is the answer, and the other is ended."""
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):
