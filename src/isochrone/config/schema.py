@@ -189,7 +189,7 @@ class RetryGroup(Group):
     hedge_ratio: float = entry(
         CORE.hedge_ratio,
         "ratio",
-        "Share of requests for which a second instance may be asked when a small prompt's first token is late; 0: never.",
+        "Share of requests for which a second instance may be asked when the first is late; 0: never.",
         ge=0,
         le=0.5,
     )

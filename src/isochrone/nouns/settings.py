@@ -31,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_tokens_max: float = 200_000.0
     """... saved up to this much."""
     hedge_ratio: float = 0.0
-    """Share of requests for which a second instance may be asked when a small prompt's first token is late; 0: never."""
+    """Share of requests for which a second instance may be asked: small prompts whose first token is late. 0: never."""
 
     resume: bool = True
     """Continue streams that lose their instance on another one, where that is possible."""
