@@ -13,6 +13,7 @@ from isochrone.cli.simulate_runs import Where, run
 from isochrone.cli.simulate_shapes import Shape, shape_options
 from isochrone.cli.simulate_table import show
 from isochrone.cli.simulate_words import (
+    can_be_written,
     check_workload,
     parse_arms,
     parse_clusters,
@@ -75,8 +76,9 @@ JOBS_MAX = 100_000
 @click.option("--resume", type=click.Path(dir_okay=False),
               help="Keep each finished run in this file, and take from it what is there already.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the JSON here.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a report with plots here.")
+@click.option("--output", type=click.Path(dir_okay=False), callback=can_be_written, help="Write the JSON here.")
+@click.option("--html", type=click.Path(dir_okay=False), callback=can_be_written,
+              help="Write a report with plots here.")  # fmt: skip
 @shape_options
 def command(
     workload: str,

@@ -4,6 +4,7 @@ Each is refused with the option's name, what was found and what was expected or 
 """
 
 import math
+import os
 import random
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -34,6 +35,15 @@ def unknown(kind: str, name: str, known: Iterable[str], option: str, also: Itera
     near = get_close_matches(name, [*names, *also], n=1) or [one for one in names if name and name in one]
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return click.BadParameter(f"there is no {kind} {name!r}; {hint}", param_hint=option)
+
+
+def can_be_written(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Say now, and not after an hour of runs, that a result can't be put there. As a callback of click's."""
+    if path is not None:
+        place = Path(path)
+        if not os.access(place if place.exists() else place.parent, os.W_OK):
+            raise click.BadParameter(f"{path!r} cannot be written")
+    return path
 
 
 def check_workload(spec: str) -> None:
@@ -183,8 +193,3 @@ def _check_settings(settings: Settings, given: Iterable[str]) -> None:
         least = INTERVAL_S_MIN if name.endswith("interval_s") else 0
         if isinstance(value, int | float) and not least <= value < math.inf:
             raise click.BadParameter(f"{value:g}: expected {least:g} or more", param_hint=f"--set {name}")
-
-
-__all__ = [
-    "check_workload", "parse_arms", "parse_clusters", "parse_numbers", "parse_settings", "parse_window", "unknown",
-]  # fmt: skip

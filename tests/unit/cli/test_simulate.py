@@ -1,6 +1,8 @@
 """`isochrone simulate` and `isochrone replay` from the command line."""
 
+import functools
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from isochrone.cli import simulate_runs
 from isochrone.cli.main import main
 
 
@@ -105,6 +108,8 @@ def test_mixed_clusters_and_other_processes() -> None:
         (["-w", "generate:poisson", "--window", "5:5"], "expected START:END in seconds"),
         (["-w", "generate:poisson", "--window", "nan:"], "expected START:END in seconds"),
         (["-w", "generate:poisson", "--requests", "0"], "--requests"),
+        (["-w", "generate:poisson", "--output", "/nowhere/r.json"], "'--output': '/nowhere/r.json' cannot be written"),
+        (["-w", "generate:poisson", "--html", "/nowhere/r.html"], "'--html': '/nowhere/r.html' cannot be written"),
     ],
 )
 def test_wrong_words_are_explained(words: list[str], said: str) -> None:
@@ -133,6 +138,13 @@ def test_a_comparison_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     assert "4 of 4 runs are there already" in again.stderr
     assert again.stdout == both.stdout
     assert call(*words[:-2], "/nowhere/runs.jsonl").exit_code == 1
+
+
+def test_a_worker_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate_runs, "load_policies", functools.partial(os._exit, 9))  # what a worker does first
+    made = call("simulate", "-w", "generate:poisson,rate=5,seconds=3", "--instances", "2", "--workers", "2")
+    assert made.exit_code == 1
+    assert made.stderr.startswith("Error: a worker process was killed, probably for its memory: take fewer --workers")
 
 
 def test_ray_that_is_not_there_or_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
