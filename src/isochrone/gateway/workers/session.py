@@ -39,6 +39,9 @@ class Remote:
         """The relay needs no last word any more."""
 
     def dispatch(self, command: Dispatch) -> None:
+        if command.hedge:  # a relay keeps one attempt of a request
+            self.session.not_hedged(command.attempt)
+            return
         self.attempt = command.attempt
         if command.request != self.name:
             command = msgspec.structs.replace(command, request=self.name)
@@ -102,6 +105,10 @@ class Session:
                 self._brain.submit(ClientLeft(remote.request.id))
         for remote in list(self._remotes.values()):  # whatever the cluster said of them, nobody listens any more
             self.forget(remote)
+
+    def not_hedged(self, attempt: int) -> None:
+        """A second attempt beside another one is not made."""
+        self._brain.submit(Ended(attempt, Outcome.ABORTED, why="relays do not hedge"))
 
     def forget(self, remote: Remote) -> None:
         """The request is over."""
