@@ -1,8 +1,9 @@
 """Check: llm-d's prefix-routing reports, both clusters, four schedulers, every rate.
 
-The simulator runs the ladder as published, with kernel times from elsewhere. Two constants a cluster are set by the
-reports, both on the precise scheduler at the lowest rate: what the engine's host adds to a step (from the mean gap),
-and what lies between client and engine (from the mean TTFT): connection, gateway, tokenizer.
+The simulator runs the ladder as published, with kernel times from elsewhere. Constants that the reports set, each at
+the lowest rate of a ladder: for each cluster what the engine's host adds to a step (mean gap of the precise scheduler)
+and what lies between client and engine, connection, gateway, tokenizer (its mean TTFT); and once for both how much more
+than its kernels a prompt takes, norms, rotations and launches (random less precise, Llama-3.1-70B).
 
 Published gaps are half the real ones. The load generator of the time (inference-perf, 2025) noted a time for each line
 that it read, and every token comes as a line of data and an empty one: so the median gap is 0.0000 s in every row, and
@@ -42,9 +43,12 @@ TOKEN_LINES = 2
 """Lines of an answer for each token, each taken for a token by who measured the gaps."""
 CALIBRATIONS = 3
 """Runs of the lowest rate to find the host's constant: a longer step also means more rows in it."""
+PROMPT_FACTORS = (1.0, 2.0)
+"""Where the factor on a prompt's kernels is looked for."""
+HALVINGS = 5
 SLOTS, CHUNK_TOKENS = 1024, 8192
 """vLLM's defaults for a server on an H100."""
-PRECISE = "precise-scheduling"
+PRECISE, RANDOM = "precise-scheduling", "random-scheduling"
 SATURATED_S = 5.0
 """A rate is beyond saturation where the published or our TTFT p90 is longer."""
 FACTOR_MAX = 2.0
@@ -80,13 +84,17 @@ def run(data: Data) -> Finding:
         f"factor {FACTOR_MAX:g} at {STEPS_SHARE_MIN:.0%} of the steps below saturation (p90 of {SATURATED_S:g} s); "
         f"saturation rate within {SATURATION_ERROR_MAX:.0%}",
         fitted="two constants a cluster, on the precise scheduler at the lowest rate: the host's time in each step "
-        "(from the mean gap), and what is added to every TTFT (from the mean TTFT). Those two steps do not count",
+        "(from the mean gap), and what is added to every TTFT (from the mean TTFT); a factor on the kernels of prompts "
+        "once for both clusters, on random at the lowest rate of Llama-3.1-70B. Those three steps do not count",
     )
     published = read(data.path(FILE))
     tally = Tally()
-    for ladder, kernels in zip(ladders(), (qwen_steps(), KERNELS.step), strict=True):
+    qwen, llama = ladders()
+    factor = prompt_factor(llama, KERNELS.step, published[llama.experiment])
+    finding.notes.append(f"prompts take {factor:.2f} times their kernels")
+    for ladder, kernels, fitted in ((qwen, qwen_steps(), (PRECISE,)), (llama, KERNELS.step, (PRECISE, RANDOM))):
         theirs = published[ladder.experiment]
-        step = calibrated(ladder, kernels, theirs[PRECISE][0].gap_s)
+        step = calibrated(ladder, heavier(kernels, factor), theirs[PRECISE][0].gap_s)
         ours = {name: simulated(ladder, step, policy) for name, policy in ladder.schedulers.items()}
         constant_s = max(0.0, theirs[PRECISE][0].ttft_mean_s - ours[PRECISE][0].ttft_mean_s)
         ours = {name: [_later(one, constant_s) for one in curve] for name, curve in ours.items()}
@@ -94,7 +102,7 @@ def run(data: Data) -> Finding:
             f"{ladder.label}: the host takes {step.overhead_s * 1e3:.1f} ms of each step; "
             f"{constant_s * 1e3:.0f} ms are added to every TTFT"
         )
-        _compare(finding, tally, ladder, theirs, ours)
+        _compare(finding, tally, ladder, theirs, ours, fitted)
     finding.verdict = Verdict.of(tally.holds)
     finding.headline = tally.said
     finding.notes += [
@@ -139,6 +147,28 @@ def qwen_steps() -> StepTime:
         pair_s=kernels.pair_s * QWEN_ATTENTION,
         overhead_s=kernels.overhead_s,
     )
+
+
+def heavier(step: StepTime, factor: float) -> StepTime:
+    """Prompts take so many times as long."""
+    return dataclasses.replace(step, token_s=step.token_s * factor, pair_s=step.pair_s * factor)
+
+
+def prompt_factor(ladder: Ladder, step: StepTime, published: Curves) -> float:
+    """How many times its kernels a prompt takes, such that random's mean TTFT at the lowest rate is as much longer than
+    the precise scheduler's as published: by halving."""
+    wanted_s = published[RANDOM][0].ttft_mean_s - published[PRECISE][0].ttft_mean_s
+    lowest = dataclasses.replace(ladder, steps=ladder.steps[:1])
+    step = calibrated(ladder, step, published[PRECISE][0].gap_s)
+    low, high = PROMPT_FACTORS
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        random, precise = (
+            simulated(lowest, heavier(step, middle), ladder.schedulers[name])[0].ttft_mean_s
+            for name in (RANDOM, PRECISE)
+        )
+        low, high = (low, middle) if random - precise > wanted_s else (middle, high)
+    return (low + high) / 2
 
 
 def calibrated(ladder: Ladder, step: StepTime, gap_s: float) -> StepTime:
@@ -216,14 +246,17 @@ class Tally:
         )
 
 
-def _compare(finding: Finding, tally: Tally, ladder: Ladder, theirs: Curves, ours: Curves) -> None:
+def _compare(
+    finding: Finding, tally: Tally, ladder: Ladder, theirs: Curves, ours: Curves, fitted: Sequence[str] = (PRECISE,)
+) -> None:
+    """`fitted`: schedulers whose lowest rate has set a constant, and does not count."""
     for name, mine in ours.items():
         label = f"{ladder.label} {name.removesuffix('-scheduling')}"
         near = _knee(finding, label, theirs[name], mine)
         tally.knees += 1
         tally.knees_near += near
         for number, (published, found) in enumerate(zip(theirs[name], mine, strict=True)):
-            counts = published.ttft_p90_s <= SATURATED_S and not (name == PRECISE and number == 0)
+            counts = published.ttft_p90_s <= SATURATED_S and not (name in fitted and number == 0)
             _step(finding, tally if counts else None, label, published, found)
     for first, second in itertools.combinations(ours, 2):
         for number, pair in enumerate(zip(theirs[first], theirs[second], strict=True)):

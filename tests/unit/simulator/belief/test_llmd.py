@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from isochrone.nouns.settings import Settings
-from isochrone.simulator.belief import llmd, llmd_run
+from isochrone.simulator.belief import llmd, llmd_ladder, llmd_run
 from isochrone.simulator.belief.finding import Data, Finding, Verdict
 from isochrone.simulator.belief.llmd import Step, Tally, saturation
 from isochrone.simulator.belief.llmd_ladder import BLOCK_TOKENS, Ladder, ladders, workload
@@ -84,6 +84,18 @@ def test_the_host_is_calibrated_to_the_lowest_rate(small: Ladder) -> None:
     assert llmd.simulated(lowest, found, small.schedulers["precise-scheduling"])[0].gap_s == pytest.approx(
         0.03, rel=0.02
     )
+
+
+def test_how_much_more_than_its_kernels_a_prompt_takes(small: Ladder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found again where a simulated report says it. The engine's host takes so long that no step is short of it."""
+    monkeypatch.setattr(llmd_ladder, "PAUSE_S", 40.0)
+    ladder = dataclasses.replace(small, warm=(4, 5), steps=((4, 8),))
+    step = dataclasses.replace(llmd.qwen_steps(), overhead_s=0.01)
+    made = {
+        name: llmd.simulated(ladder, llmd.heavier(step, 1.5), ladder.schedulers[name])
+        for name in (llmd.PRECISE, llmd.RANDOM)
+    }
+    assert llmd.prompt_factor(ladder, step, made) == pytest.approx(1.5, abs=0.06)
 
 
 def test_the_proxy_refuses_what_is_too_much(small: Ladder, monkeypatch: pytest.MonkeyPatch) -> None:
