@@ -3,11 +3,13 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # A busy machine must not turn a slow example into a failure; what is too slow is a benchmark's question.
 settings.register_profile("steady", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=2000)
+# A mutant that dies need not die beautifully: the smallest example takes a minute, the first a second.
+settings.register_profile("mutants", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 

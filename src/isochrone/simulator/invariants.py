@@ -150,6 +150,7 @@ class Watched(Relayed):
         else:
             _check(view.state in TAKES, f"sent to an instance that is {view.state}", request)
         _check(view.weight > 0, "sent to an instance of weight 0", request)
+        _check(not self.hosts[instance].withdrawn, f"sent to {instance}, which was withdrawn", request)
 
     def _check_kv(self) -> None:
         """Where requests may wait, none goes to an instance over its hard limit while others run there; a large prompt

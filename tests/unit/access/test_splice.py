@@ -162,3 +162,22 @@ def test_what_differs_from_what_was_delivered_is_not_sent() -> None:
     assert "something else" in splice.refusal()
     assert splice.feed(event(again) + DONE) == b""
     assert not splice.whole
+
+
+def test_a_continuation_without_a_last_token_is_not_whole() -> None:
+    """An engine that says [DONE] before it has said how it ended: the client must not take that for the end."""
+    splice, _ = fed(ROLE, WORD)
+    splice.turn()
+    assert splice.feed(event({"index": 0, "text": " more", "token_ids": [8], "finish_reason": None})) != b""
+    assert splice.feed(DONE) == b""
+    assert not splice.whole
+
+
+def test_nothing_follows_the_last_token_but_usage() -> None:
+    """What an engine says beyond its own end reaches nobody."""
+    splice, _ = fed(ROLE, WORD)
+    splice.turn()
+    last = event({"index": 0, "text": " end", "token_ids": [8], "finish_reason": "stop"})
+    assert b" end" in splice.feed(last)
+    assert splice.feed(last) == b""
+    assert splice.feed(DONE) == DONE
