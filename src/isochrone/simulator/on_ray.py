@@ -64,13 +64,18 @@ def _connected(address: str, cores: int | None) -> Any:
     except ImportError:
         raise RayTrouble("Ray is not installed: pip install 'isochrone[ray]'") from None
     _check_reached(address)
-    size = {"num_cpus": cores, "include_dashboard": False} if address == LOCAL else {}
+    size: dict[str, Any] = {}
+    if address == LOCAL:
+        size = {"num_cpus": cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     package = {"py_modules": [str(Path(__file__).parent.parent)], "excludes": ["**/__pycache__"]}
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error", runtime_env=package, **size)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, AssertionError, ImportError) as error:
+    except Exception as error:  # Ray raises bare ones too, as when a node takes too long to start
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise RayTrouble(reason) from None
+        hint = (
+            "" if "RAY_AUTH_MODE" in os.environ else "; a cluster that asks for a token needs RAY_AUTH_MODE=token here"
+        )
+        raise RayTrouble(reason + hint) from None
     return ray
 
 
