@@ -1,4 +1,4 @@
-"""`isochrone simulate` and `isochrone replay` from the command line."""
+"""`isochrone simulate` from the command line."""
 
 import functools
 import json
@@ -116,14 +116,6 @@ def test_wrong_words_are_explained(words: list[str], said: str) -> None:
     made = call("simulate", *words)
     assert made.exit_code == (1 if said.startswith("fit no") else 2)
     assert said in " ".join(made.output.split()), made.output
-
-
-def test_replay_shows_a_seed_again() -> None:
-    first, second = call("replay", "--seed", "5", "--events"), call("replay", "--seed", "5", "--events")
-    assert first.exit_code == 0, first.output
-    assert first.output == second.output
-    assert "Arrived" in first.output
-    assert "all invariants hold" in first.output
 
 
 def test_a_comparison_that_was_cut_off_goes_on(tmp_path: Path) -> None:
