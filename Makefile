@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format bench vllm venv lock lock-vllm clean
+.PHONY: help demo test check lint format mutants bench vllm venv lock lock-vllm clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ lint: venv ## ruff, mypy --strict, import-linter
 format: venv ## put the code into its usual shape
 	$(BIN)/ruff check --quiet --fix src tests benchmarks scripts
 	$(BIN)/ruff format --quiet src tests benchmarks scripts
+
+mutants: venv ## put named faults into the core, one at a time, and see that the tests notice
+	$(BIN)/python scripts/mutants.py $(ARGS)
 
 bench: venv ## what can be measured, and how
 	@sed -n '1,200p' benchmarks/README.md

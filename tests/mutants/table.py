@@ -207,9 +207,9 @@ MUTANTS = (
     ),
     Mutant(
         "an idle instance is refused",
-        "cluster/placement.py",
-        "return (found, prices) if any(rows[position].idle for position in takers) else None",
-        "return None",
+        "scheduling/queue.py",
+        "goes |= np.isfinite(open_price[:, idle]).any(axis=1)",
+        "pass",
         (SMALL_PRINT,),
     ),
     Mutant(

@@ -1,6 +1,7 @@
 """Hundreds of seeds, each a workload with faults; the invariants hold in all of them.
 
-A failing seed prints its number: `pytest tests/simulation/test_faults.py -k "seed-17"` replays it.
+A failing seed prints its name: `pytest "tests/simulation/test_faults.py::test_invariants_hold_whatever_fails[seed-17]"`
+replays it.
 """
 
 import random

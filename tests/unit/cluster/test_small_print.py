@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from isochrone.nouns.events import Arrived, Ended, Observed, Outcome, Weighed, Withdrawn
+from isochrone.nouns.events import Arrived, Ended, Observed, Outcome, Weighed, Withdrawn, Woke
 from isochrone.nouns.instance import Snapshot
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.request import Slo
@@ -100,6 +100,10 @@ def test_a_busy_instance_over_its_kv_limit_is_not_open_however_cheap() -> None:
         rig.feed(Arrived(rig.request(f"r{number}", b"%d" % number * 9_000, output=5)))
     assert {where for _, _, where in rig.dispatches[2:]} == {"e0"}
     assert rig.cluster.queues()[0].depth > 0
+    rig.now += 8 * SECOND  # longer than a request waits for an instance where it finds KV memory
+    full(rig, "e1", 0.98)
+    rig.feed(Woke())
+    assert {where for _, _, where in rig.dispatches[2:]} == {"e0"}
 
 
 def test_an_idle_instance_is_open_however_full_its_kv_memory() -> None:
@@ -137,11 +141,12 @@ def test_who_has_no_place_does_not_keep_others_from_theirs() -> None:
     assert blocked(queue_requests_max=1000).cluster.queues()[0].depth == 1
 
 
-def test_an_idle_instance_takes_what_is_cheaper_elsewhere_but_not_open_there() -> None:
-    """However much dearer it is: the other has more pending than late binding allows."""
-    rig = Rig(Settings(samples_warm=0), engines=1)
-    rig.feed(Arrived(rig.request("long", b"x" * 100_000)))
-    rig.join(Engine("idle"))
-    rig.feed(Weighed("idle", 0.001))  # its prices are a thousand times as high
-    rig.feed(Arrived(rig.request("short", b"y" * 9_000, slo=Slo(100.0, None, True))))
+def test_an_idle_instance_takes_what_waits_for_a_cheaper_one() -> None:
+    """However much dearer it is; and though the requests may be shed, so that they may wait for the best place."""
+    rig = Rig(Settings(samples_warm=0), engines=2)
+    for number in range(40):
+        text = b"%d" % number * 9_000
+        rig.feed(Arrived(rig.request(f"r{number}", text, output=5, slo=Slo(100.0, None, True))))
+    assert rig.cluster.queues()[0].depth > 0
+    rig.join(Engine("idle"), weight=0.001)  # its prices are a thousand times as high
     assert rig.engines["idle"].taken == 1
