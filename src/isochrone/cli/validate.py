@@ -87,7 +87,7 @@ def command(traces: Path, only: tuple[str, ...], engine: str | None, as_json: bo
     the same, for the command has done what it was asked. Data that are absent are named.
 
     \b
-      isochrone validate --traces traces                           all but a real engine, some three minutes
+      isochrone validate --traces traces                           all but a real engine, some four minutes
       isochrone validate --traces traces --only step-times,mooncake
       isochrone validate --traces traces --only engine --engine http://127.0.0.1:9001
     """
