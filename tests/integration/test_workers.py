@@ -145,6 +145,20 @@ def test_what_happens_while_there_is_no_brain(tmp_path: Path) -> None:
     run(test())
 
 
+def test_a_brain_that_hangs_is_replaced(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with FakeEngine() as engine, crew(tmp_path, engine, workers={"hung_s_max": 2.0}) as made:
+            engine.script = ANSWER
+            old = made.kill("brain", signal.SIGSTOP)
+            answers = await asyncio.gather(*(ask(made.port, post(chat())) for _ in range(CLIENTS)))
+            assert [answer.status for answer in answers] == [200] * CLIENTS
+            await made.replaced("brain", old)
+            await made.until_metric("isochrone_open_requests", 0)
+            assert [line for line in made.log if "brain" in line and "hangs" in line]
+
+    run(test())
+
+
 def test_a_relay_dies_and_takes_only_its_own_clients(tmp_path: Path) -> None:
     async def test() -> None:
         async with AsyncExitStack() as stack:

@@ -17,6 +17,7 @@ from isochrone.config.problems import ConfigError
 from isochrone.gateway.service import Seat, StartError
 from isochrone.gateway.workers.relay import Relay
 from isochrone.gateway.workers.supervisor import CANNOT_START, Supervisor, open_sockets
+from isochrone.gateway.workers.ties import Ties
 
 LAST_S = 10.0
 """After `drain_s_max`: how long processes may take to end."""
@@ -38,18 +39,18 @@ def run(configuration: Configuration, file: Path | None, source: Source) -> int:
     except OSError as error:
         raise StartError(error.strerror or str(error)) from None
 
-    def brain(epoch: int, pipe: int) -> int:
+    def brain(epoch: int, ties: Ties) -> int:
         seat = Seat(epoch, sockets.relays, sockets.admin, sockets.port)
         sockets.keep(sockets.relays, sockets.admin)
         mine = _as_it_is_now(configuration, source) if epoch else configuration
-        return _status(lambda: uvloop.run(serve(mine, file, source, seat, pipe)))
+        return _status(lambda: uvloop.run(serve(mine, file, source, seat, ties)))
 
-    def relay(number: int, pipe: int) -> int:
+    def relay(number: int, ties: Ties) -> int:
         listener = sockets.clients[number]
         sockets.keep(listener)
-        return _status(lambda: uvloop.run(_carry(configuration, source, number, sockets.brain, listener, pipe)))
+        return _status(lambda: uvloop.run(_carry(configuration, source, number, sockets.brain, listener, ties)))
 
-    return Supervisor(sockets, brain, relay).run(configuration.settings.drain_s_max + LAST_S)
+    return Supervisor(sockets, brain, relay, plan.workers.hung_s_max).run(configuration.settings.drain_s_max + LAST_S)
 
 
 def _as_it_is_now(configuration: Configuration, source: Source) -> Configuration:
@@ -73,10 +74,10 @@ def _status(work: Callable[[], None]) -> int:
 
 
 async def _carry(
-    configuration: Configuration, source: Source, number: int, brain: str, listener: socket.socket, pipe: int
+    configuration: Configuration, source: Source, number: int, brain: str, listener: socket.socket, ties: Ties
 ) -> None:
     """A relay, until it is told to stop; then its running requests end first. A second signal cuts them."""
-    told = Told(pipe)
+    told = Told(ties)
     loop = asyncio.get_running_loop()
     relay = Relay(configuration, source, number, brain)
     start = loop.create_task(relay.start(listener))
@@ -86,6 +87,7 @@ async def _carry(
         start.cancel()
         return
     start.result()
+    told.up()
     gc.collect()
     gc.freeze()  # what was made at the start stays: no collection need look at it again
     await stopping

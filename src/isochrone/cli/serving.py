@@ -11,27 +11,30 @@ from isochrone import __version__
 from isochrone.config.build import Configuration
 from isochrone.gateway.reload import Source, reload_when_told
 from isochrone.gateway.service import Seat, Service, StartError
+from isochrone.gateway.workers.ties import Ties
 
 
 class Told:
     """What this process has been told by signals. Needs a running event loop."""
 
-    def __init__(self, pipe: int | None = None) -> None:
-        """`pipe`: of a supervisor, which alone hears Ctrl-C; its end says that the supervisor is gone."""
+    def __init__(self, ties: Ties | None = None) -> None:
+        """`ties`: to a supervisor, which alone hears Ctrl-C."""
+        self._ties = ties
         self.stopping = asyncio.Event()
         self.cutting = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT) if pipe is None else (signal.SIGTERM,):
+        for number in (signal.SIGTERM, signal.SIGINT) if ties is None else (signal.SIGTERM,):
             loop.add_signal_handler(number, self._stop)
-        if pipe is not None:
-            loop.add_reader(pipe, self._alone, pipe)
+        if ties is not None:
+            ties.follow(self.stopping.set)
+
+    def up(self) -> None:
+        """This process has started."""
+        if self._ties is not None:
+            self._ties.begin()
 
     def _stop(self) -> None:
         (self.cutting if self.stopping.is_set() else self.stopping).set()
-
-    def _alone(self, pipe: int) -> None:
-        asyncio.get_running_loop().remove_reader(pipe)
-        self.stopping.set()
 
 
 async def serve(
@@ -39,13 +42,13 @@ async def serve(
     file: Path | None = None,
     source: Source | None = None,
     seat: Seat | None = None,
-    pipe: int | None = None,
+    ties: Ties | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain; a second signal cuts what still runs. SIGHUP reads the file anew.
 
-    `seat`: clients are taken in by relays. `pipe`: of the supervisor that started this process.
+    `seat`: clients are taken in by relays. `ties`: to the supervisor that started this process.
     """
-    told = Told(pipe)
+    told = Told(ties)
     loop = asyncio.get_running_loop()
     service = Service(configuration, source, seat)
     try:
@@ -53,6 +56,7 @@ async def serve(
     except StartError:
         await service.stop(0.0)
         raise
+    told.up()
     ready = loop.create_task(_say_ready(service, seat))
     gc.collect()
     gc.freeze()  # what was made at the start stays: no collection need look at it again

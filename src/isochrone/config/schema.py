@@ -168,6 +168,9 @@ class WorkersGroup(Group):
     brain_wait_s_max: float = entry(
         5.0, "s", "Longest wait of a request while the process that decides is started anew; then 503.", gt=0
     )
+    hung_s_max: float = entry(
+        15.0, "s", "A process whose event loop stands still for so long is ended and started again.", ge=2
+    )
 
 
 class QueueGroup(Group):

@@ -7,6 +7,9 @@ holds every listening socket, so a connection that comes while a process is bein
     relays    the Unix socket of the brain, in a folder that only this user can open
     admin     the admin port
 
+Every process writes a beat into a pipe, from its event loop; one that has begun to and is silent for `hung_s_max` is
+ended and started again.
+
 Signals: SIGTERM and SIGINT drain (relays first, then the brain), a second one cuts; SIGHUP goes to the brain, which
 tells the relays. Children whose supervisor is gone see the end of a pipe, and drain.
 """
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from isochrone.gateway import clock, descriptors
+from isochrone.gateway.workers.ties import BEAT_S, Ties
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 
 STEADY_S = 10.0
@@ -38,8 +42,12 @@ FAILURES_MAX = 8
 """Early deaths in a row of one process; then all is stopped."""
 CANNOT_START = 3
 """Exit status of a process that has said why it cannot start: another start would not mend it."""
+LATE_S = 1.0
+"""A supervisor that is itself so late (the machine stood still) holds the silence of that time against nobody."""
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 BRAIN = "brain"
+BEATS_READ = 64
+"""Bytes of beats taken in at once."""
 
 log = logging.getLogger("isochrone.supervisor")
 
@@ -103,8 +111,8 @@ def _bound(host: str, port: int, what: str = "", shared: bool = False) -> socket
     return made
 
 
-Body = Callable[[int], int]
-"""What a process does, given the end of the supervisor's pipe; its exit status."""
+Body = Callable[[Ties], int]
+"""What a process does, and its exit status."""
 
 
 @dataclass(slots=True)
@@ -121,19 +129,31 @@ class Process:
     started_at: Instant = 0
     due: Instant = 0
     """When it is started next."""
+    beats: int = -1
+    """Where its beats are read."""
+    heard_at: Instant | None = None
+    """When its last one was; None: it has not begun."""
 
 
 class Supervisor:
     """Runs until it is told to stop, or until a process cannot be kept up."""
 
-    def __init__(self, sockets: Sockets, brain: Callable[[int, int], int], relay: Callable[[int, int], int]) -> None:
-        """`brain(epoch, pipe)` and `relay(number, pipe)` run in processes of their own, and return an exit status."""
+    def __init__(
+        self,
+        sockets: Sockets,
+        brain: Callable[[int, Ties], int],
+        relay: Callable[[int, Ties], int],
+        hung_s_max: float,
+    ) -> None:
+        """`brain(epoch, ties)` and `relay(number, ties)` run in processes of their own, and return an exit status."""
         self._sockets = sockets
-        self._brain = Process(BRAIN, lambda pipe: brain(self._brain.starts, pipe))
+        self._hung_s_max = hung_s_max
+        self._brain = Process(BRAIN, lambda ties: brain(self._brain.starts, ties))
         self._relays = [
-            Process(f"relay-{number}", lambda pipe, number=number: relay(number, pipe))  # type: ignore[misc]
+            Process(f"relay-{number}", lambda ties, number=number: relay(number, ties))  # type: ignore[misc]
             for number in range(len(sockets.clients))
         ]
+        self._looked_at: Instant = 0
         self._pipe = (-1, -1)
         self._status = 0
         self._stopping = False
@@ -149,6 +169,7 @@ class Supervisor:
         try:
             while not self._stopping or self._alive():
                 now = clock.now()
+                self._listen(now)
                 self._keep_up(now)
                 if self._stopping:
                     give_up_at = give_up_at or now + nanoseconds(last_s)
@@ -159,12 +180,28 @@ class Supervisor:
                 if told is not None:
                     self._told(told.si_signo)
         finally:
+            self._send(signal.SIGKILL, *self._alive())  # none, unless something went wrong here
             self._sockets.keep()
             shutil.rmtree(self._sockets.folder, ignore_errors=True)
         return self._status
 
     def _alive(self) -> list[Process]:
         return [one for one in (self._brain, *self._relays) if one.pid]
+
+    def _listen(self, now: Instant) -> None:
+        """Take in beats, and end who has fallen silent."""
+        late = now - self._looked_at > nanoseconds(BEAT_S + LATE_S)
+        self._looked_at = now
+        for one in self._alive():
+            try:
+                beats = os.read(one.beats, BEATS_READ)
+            except BlockingIOError:
+                beats = b""
+            if beats or (late and one.heard_at is not None):
+                one.heard_at = now
+            elif one.heard_at is not None and now - one.heard_at > nanoseconds(self._hung_s_max):
+                log.error("%s (process %d) hangs: no beat for %g s", one.name, one.pid, self._hung_s_max)
+                self._send(signal.SIGKILL, one)
 
     def _keep_up(self, now: Instant) -> None:
         """Start what is due; while stopping, let the brain go once the relays are gone."""
@@ -177,11 +214,11 @@ class Supervisor:
             self._send(signal.SIGTERM, self._brain)
 
     def _pause_s(self, now: Instant, give_up_at: Instant | None) -> float:
-        """Until something is due; at most a day."""
+        """Until something is due; at most until the next beats."""
         due = [one.due for one in (self._brain, *self._relays) if not one.pid and not self._stopping]
         if give_up_at is not None:
             due.append(give_up_at)
-        return max(0.001, (min(due, default=now + 86_400 * SECOND) - now) / SECOND)
+        return max(0.001, (min([*due, now + nanoseconds(BEAT_S)]) - now) / SECOND)
 
     def _told(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
@@ -206,7 +243,8 @@ class Supervisor:
         for one in self._alive():
             pid, status = os.waitpid(one.pid, os.WNOHANG)
             if pid:
-                one.pid = 0
+                one.pid, one.heard_at = 0, None
+                os.close(one.beats)
                 self._ended(one, os.waitstatus_to_exitcode(status))
 
     def _ended(self, one: Process, status: int) -> None:
@@ -227,14 +265,17 @@ class Supervisor:
     def _start(self, one: Process, now: Instant) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        beats, beat = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         pid = os.fork()
         if not pid:
-            self._be(one)
+            self._be(one, Ties(self._pipe[0], beat))
+        os.close(beat)
+        one.beats = beats
         one.pid, one.started_at = pid, now
         one.starts += 1
         log.info("%s is process %d", one.name, pid)
 
-    def _be(self, one: Process) -> NoReturn:
+    def _be(self, one: Process, ties: Ties) -> NoReturn:
         """In the new process: do its work and end, without anything that belongs to the supervisor."""
         status = 1
         try:
@@ -243,7 +284,7 @@ class Supervisor:
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             _name(one.name)
-            status = one.body(self._pipe[0])
+            status = one.body(ties)
             sys.stdout.flush()
         except BaseException:
             log.exception("%s failed", one.name)
