@@ -65,7 +65,7 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
     pool, ask = flow.pool, flow.ask
     prices = world.policy.prices(ask, flow.request, pool, now)
     if flow.tried or pool.mixed_contexts:
-        prices = without(prices, pool, _barred(flow))
+        prices = without(prices, pool, _barred_now(flow))
     if ask.prompt_tokens >= pool.large_from and late_binding(world, pool):
         with_room = large.narrowed(world, flow, prices)
         if with_room is None:
@@ -91,7 +91,7 @@ def choose_beside(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] 
     pool, ask, flight = flow.pool, flow.ask, flow.flight
     assert flight is not None
     ask.hits = hits(world, flow, pool)
-    prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred(flow) | {flight.slot})
+    prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred_now(flow) | {flight.slot})
     position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
     opened = position is not None and is_open(ask, pool.rows[position], now, world.settings)
     return (position, prices) if position is not None and opened else None
@@ -378,24 +378,29 @@ def _hold(world: World, now: Instant, flow: Flow) -> None:
 
 
 def _barred(flow: Flow) -> frozenset[int]:
-    """Slots where the request may not go: an attempt has failed there, its context is too short, or, once an instance
-    has failed it, that are on trial themselves while others are well."""
+    """Slots where the request may not go: an attempt has failed there, or its context is too short."""
     pool = flow.pool
-    barred = flow.tried
-    if flow.ordinal:
-        well = {one.slot for one in pool.members if one.life.state is State.READY}
-        if well - barred:
-            barred |= set(pool.slots) - well
     longest = pool.longest
     if longest is None or not pool.mixed_contexts:
-        return barred
+        return flow.tried
     tokens = flow.ask.prompt_tokens
     short = {
         slot
         for slot, limit in zip(pool.slots, pool.limits, strict=True)
         if limit is not None and limit < longest and tokens > limit
     }
-    return barred | short if short else barred
+    return flow.tried | short if short else flow.tried
+
+
+def _barred_now(flow: Flow) -> frozenset[int]:
+    """The same, and once an instance has failed the request, those that are on trial themselves while others are well.
+    Not for one that waits: by then it may be otherwise."""
+    barred = _barred(flow)
+    if flow.ordinal:
+        well = {one.slot for one in flow.pool.members if one.life.state is State.READY}
+        if well - barred:
+            barred |= set(flow.pool.slots) - well
+    return barred
 
 
 def _rehit(world: World, pool: ModelPool, position: int, first_block: int) -> None:

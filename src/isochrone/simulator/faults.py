@@ -23,6 +23,7 @@ FAULTS = {
     "slow": "every step takes `factor` times as long",
     "dead": "the process is gone: running answers are lost, connections refused; it comes back empty",
     "hung": "accepts and never answers; running answers stop",
+    "wedged": "the same, and heartbeats and metrics are answered as if nothing were wrong; its figures stand still",
     "busy": "answers 503 to everything new",
     "broken": "answers 500 to everything new",
     "unreachable": "a partition: heartbeats and scrapes time out, new connections too; running answers go on",
@@ -32,7 +33,7 @@ FAULTS = {
     "scale-out": "`count` more instances of the first profile join",
 }
 """Name -> what happens."""
-MODES = frozenset({"dead", "hung", "busy", "broken", "unreachable"})
+MODES = frozenset({"dead", "hung", "wedged", "busy", "broken", "unreachable"})
 """Faults in which an instance behaves differently to new requests."""
 
 

@@ -11,6 +11,8 @@ from isochrone.twin.sequence import TwinRequest
 from isochrone.twin.skipping import Sequence, SkippingEngine
 
 UP = "up"
+DOWN = frozenset({"dead", "hung", "wedged"})
+"""Modes that cost what runs there, and end with a new process."""
 REPORT_TOKENS, REPORT_S = 32, 0.5
 """A relay tells of progress after so many tokens of a stream, or so long."""
 VERDICTS = {"dead": Verdict.REFUSED, "hung": Verdict.TIMEOUT, "unreachable": Verdict.TIMEOUT}
@@ -110,7 +112,7 @@ class Host:
 
     def snapshot(self) -> Snapshot:
         """What its metrics say now, or still say."""
-        if self.stale and self._shown is not None:
+        if (self.stale or self.mode == "wedged") and self._shown is not None:
             return self._shown
         engine = self.engine
         self._shown = Snapshot(

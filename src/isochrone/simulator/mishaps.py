@@ -7,7 +7,7 @@ from isochrone.nouns.commands import Limits
 from isochrone.nouns.events import Outcome, Withdrawn
 from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 from isochrone.simulator.faults import MODES, Fault, name_of
-from isochrone.simulator.host import UP, Host, Sent
+from isochrone.simulator.host import DOWN, UP, Host, Sent
 
 if TYPE_CHECKING:
     from isochrone.simulator.run import Simulation
@@ -38,6 +38,7 @@ class Mishaps:
             "busy": (Outcome.BUSY, 503, REFUSAL_NS),
             "broken": (Outcome.FAILED, 500, REFUSAL_NS),
             "hung": (Outcome.TIMED_OUT, 0, nanoseconds(limits.first_token_s or 600.0)),
+            "wedged": (Outcome.TIMED_OUT, 0, nanoseconds(limits.first_token_s or 600.0)),
         }[sent.host.mode]
         self._simulation.at(self._simulation.now + after_ns, self._end, (sent, outcome, status))
 
@@ -79,12 +80,14 @@ class Mishaps:
 
     def _struck(self, host: Host, mode: str) -> list[Host]:
         """The instance, and where it cannot go on the ranks that step with it."""
-        if host.group is None or mode not in ("dead", "hung"):
+        if host.group is None or mode not in DOWN:
             return [host]
         return [one for one in self._simulation.hosts.values() if one.group is host.group]
 
     def _recover(self, host: Host) -> None:
-        if host.mode in ("dead", "hung"):
+        if host.mode in DOWN:
+            for sent in [sent for sent in self._simulation.sent.values() if sent.host is host]:
+                self._simulation.end(sent, Outcome.LOST)  # what still waited for the former process
             host.preemptions += host.engine.preemptions
             host.start(self._simulation.now)  # it comes back as a new process
         host.mode = UP
@@ -93,10 +96,10 @@ class Mishaps:
         """A new mode; dying or hanging costs what runs there."""
         simulation = self._simulation
         host.mode = mode
-        if mode not in ("dead", "hung"):
+        if mode not in DOWN:
             return
         outcome = Outcome.LOST if mode == "dead" else Outcome.TIMED_OUT
-        gap_s = simulation.settings.gap_s if mode == "hung" else 0.0
+        gap_s = 0.0 if mode == "dead" else simulation.settings.gap_s
         for sent in host.give_up_all(simulation.now):
             if gap_s is not None:  # without that limit nobody notices
                 simulation.at(simulation.now + nanoseconds(gap_s), self._end, (sent, outcome, 0))

@@ -24,7 +24,7 @@ from isochrone.nouns.events import Outcome
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request, Slo
 from isochrone.simulator.fleet import DECODE, PREFILL
-from isochrone.simulator.host import Sent
+from isochrone.simulator.host import DOWN, Sent
 from isochrone.simulator.requests import Requests
 from isochrone.simulator.run import Plan, Run, Simulation
 from isochrone.simulator.tally import Tally
@@ -134,7 +134,7 @@ class Pairs(Simulation):
         sent, request = what.sent, what.request
         if self.sent.get(sent.attempt) is not sent:
             return  # called off meanwhile
-        if sent.host.engine is not what.engine or sent.host.mode in ("dead", "hung"):
+        if sent.host.engine is not what.engine or sent.host.mode in DOWN:
             self.end(sent, Outcome.LOST)
         else:
             super().submit(sent, request)

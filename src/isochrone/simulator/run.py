@@ -35,7 +35,7 @@ from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import Fleet, Member
 from isochrone.simulator.gateways import Door, Gateways
-from isochrone.simulator.host import REPORT_TOKENS, UP, Host, Sent
+from isochrone.simulator.host import DOWN, REPORT_TOKENS, UP, Host, Sent
 from isochrone.simulator.mishaps import Mishaps
 from isochrone.simulator.requests import Objective, Requests
 from isochrone.simulator.tally import Tally
@@ -374,7 +374,7 @@ class Simulation:
     def wake(self, host: Host) -> None:
         """See that the host is looked at when its twin has something to do."""
         at = host.engine.next_event()
-        if at is not None and host.wakes_at != at and host.mode != "hung":
+        if at is not None and host.wakes_at != at and host.mode not in DOWN:
             host.wakes_at = at
             self.at(max(at, self.now), self._step, (host, at))
 
@@ -386,7 +386,7 @@ class Simulation:
         host.wakes_at = None
         engine = host.engine
         while host.engine is engine and (due := engine.next_event()) is not None and due <= self.now:
-            if host.mode == "hung":
+            if host.mode in DOWN:
                 return
             leap = engine.advance(due)
             if leap is not None:

@@ -146,7 +146,7 @@ def _fault(chance: random.Random, members: int, span_s: float) -> Fault:
     at = chance.random() * span_s
     until = chance.choice([None, at + chance.random() * 10 + 0.01])
     name = chance.choice(["dead", "dead", "hung", "scale-in", *sorted(FAULTS)])
-    if name in ("dead", "hung", "unreachable", "broken", "busy") and until is None:
+    if name in ("dead", "hung", "wedged", "unreachable", "broken", "busy") and until is None:
         until = at + LASTS_S
     return Fault(at, name, chance.randrange(members), until, chance.choice([2.0, 10.0]), chance.choice([1, 2]))
 
