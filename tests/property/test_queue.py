@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import price
-from isochrone.scheduling.cap import allows
 from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.lengths import OutputLengths
+from isochrone.scheduling.opening import is_open
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import Ask, Row, derive
+from isochrone.scheduling.price import Ask, derive
 from isochrone.scheduling.queue import HOLD_PATIENCE, Held, HeldQueue, order_key
 from tests.support.rows import flight, make_pool
 
@@ -71,24 +71,23 @@ def naive(waiting: list[Held], pool: Pool, now: Instant, fairness: Fairness | No
             over_kv = row.has_slot and not row.has_room
             if over_kv or row.slot in one.barred:
                 prices[position] = float("inf")
-        chunks = SETTINGS.hold_chunks_sheddable if one.ask.sheddable else SETTINGS.hold_chunks
-        takers = [p for p, row in enumerate(pool.rows) if prices[p] < float("inf") and _open(one.ask, row, chunks, now)]
+        hits = one.ask.hits or [0] * len(prices)
+        takers = [
+            p
+            for p, row in enumerate(pool.rows)
+            if prices[p] < float("inf") and row.has_room and is_open(one.ask, row, now, SETTINGS, hits[p], one.since)
+        ]
         if not takers:
             continue
         best = min(takers, key=lambda p: prices[p])
         idle = any(pool.rows[p].idle for p in takers)
-        slack_s = SETTINGS.hold_slack_s + HOLD_PATIENCE * (now - one.since) / SECOND
-        hits, cheapest = one.ask.hits or [0] * len(prices), prices.index(min(prices))
+        slack_s = SETTINGS.hold_slack_sheddable_s if one.ask.sheddable else SETTINGS.hold_slack_s
+        slack_s += HOLD_PATIENCE * (now - one.since) / SECOND
+        cheapest = prices.index(min(prices))
         saved_s = (hits[cheapest] - hits[best]) * price.token_price_s(pool.rows[best])
         if idle or prices[best] <= min(prices) + slack_s or (not one.ask.sheddable and saved_s <= slack_s):
             return one.request, best
     return None
-
-
-def _open(ask: Ask, row: Row, chunks: float, now: Instant) -> bool:
-    pending_s = row.pending_s + max(0, row.head_due - now) * 1e-9
-    below_cap = not ask.step_s_max or allows(ask, row)
-    return row.has_room and (row.idle or (pending_s <= chunks * row.chunk_s and below_cap))
 
 
 @given(st.integers(0, 100_000), st.integers(2, 7), st.integers(0, 40), st.integers(0, 2 * SECOND))

@@ -63,7 +63,7 @@ JOBS_MAX = 100_000
               help="Compress time. Makes caches look better than they are.")  # fmt: skip
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--warm-s", default=0.0, show_default=True, type=click.FloatRange(min=0), help="Not counted.")
-@click.option("--told", default="nothing", show_default=True, type=click.Choice(TOLD),
+@click.option("--told", default="shed", show_default=True, type=click.Choice(TOLD),
               help="What requests tell of the objective: nothing, the slo, or also that they may be shed.")  # fmt: skip
 @click.option("--ttft-s", default=2.0, show_default=True, help="Objective: first token within this ...")
 @click.option("--ttft-factor", default=2.0, show_default=True, help="... plus so many unloaded prefill times.")

@@ -121,7 +121,8 @@ def late_binding(world: World, pool: ModelPool) -> bool:
 
 def _next_best(world: World, now: Instant, flow: Flow, best: int, prices: Priced) -> tuple[int, Priced] | None:
     """`HeldQueue.best` for one request and an empty queue, where its cheapest instance is not open."""
-    rows, ask, slack_s = flow.pool.rows, flow.ask, world.settings.hold_slack_s
+    rows, ask, settings = flow.pool.rows, flow.ask, world.settings
+    slack_s = settings.hold_slack_sheddable_s if ask.sheddable else settings.hold_slack_s
     takers = _takers(world, now, flow, prices)
     if not takers:
         return None

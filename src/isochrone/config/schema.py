@@ -309,6 +309,7 @@ class PricingGroup(Group):
     hold_chunks: float = entry(CORE.hold_chunks, "chunks", "Pending prefill allowed on an instance.", gt=0)
     hold_chunks_sheddable: float = entry(CORE.hold_chunks_sheddable, "chunks", "The same for sheddable requests.", gt=0)
     hold_slack_s: float = entry(CORE.hold_slack_s, "s", "So much dearer is taken; more, the longer the wait.", ge=0)
+    hold_slack_sheddable_s: float = entry(CORE.hold_slack_sheddable_s, "s", "The same for sheddable requests.", ge=0)
     work_price: float = entry(CORE.work_price, "s/s", "Price of a second of own prefill beyond itself.", ge=0)
     work_price_sheddable: float = entry(CORE.work_price_sheddable, "s/s", "The same for sheddable requests.", ge=0)
     kv_soft_ratio: float = entry(CORE.kv_soft_ratio, "ratio", "KV use above which a place costs more.", gt=0, le=1)

@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hold_slack_s: float = 0.5
     """A place that costs at most this much more than the best one is taken rather than waited for; the more the longer
     the request has waited (`scheduling/queue.py`)."""
+    hold_slack_sheddable_s: float = 2.0
+    """The same for what may be shed: its price is several times its time, as it pays for the budgets of others."""
     work_price: float = 8.0
     """w_f: price of a second of own prefill work beyond itself."""
     work_price_sheddable: float = 3.0

@@ -36,7 +36,7 @@ def second_best(
     if not takers:
         return None
     late_s = forecast(ask, rows[takers[0]], takers[0], now)[0] - forecast(ask, rows[best], best, now)[0]
-    if late_s <= settings.hold_slack_s:
+    if late_s <= (settings.hold_slack_sheddable_s if ask.sheddable else settings.hold_slack_s):
         return takers[0]
     return next((position for position in takers if rows[position].idle), None)
 

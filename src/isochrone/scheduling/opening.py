@@ -15,9 +15,9 @@ import numpy as np
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
-from isochrone.scheduling.places import CHUNK, KV_SPARE, LEVEL, PAIR, PENDING, TOKEN, Places
+from isochrone.scheduling.places import CHUNK, KV_SPARE, PENDING, Places
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import Ask, Row, own_work_s
+from isochrone.scheduling.price import Ask, Row, first_token_s
 
 KV_PATIENCE_NS = 5 * SECOND
 
@@ -37,7 +37,7 @@ def is_open(ask: Ask, row: Row, now: Instant, settings: Settings, hit: int = 0, 
         pending_s += (row.head_due - now) * 1e-9
     if pending_s > (settings.hold_chunks_sheddable if ask.sheddable else settings.hold_chunks) * row.chunk_s:
         return False
-    if ask.first_token_due and now + (pending_s + own_work_s(ask.prompt_tokens, hit, row)) * 1e9 > ask.first_token_due:
+    if ask.first_token_due and now + first_token_s(ask.prompt_tokens, hit, row, now) * 1e9 > ask.first_token_due:
         return False
     return not ask.step_s_max or cap.allows(ask, row)
 
@@ -50,7 +50,7 @@ def open_places(ask: Ask, pool: Pool, places: Places, now: Instant, settings: Se
     tokens = np.array([float(ask.prompt_tokens)])
     hits = np.zeros((1, len(pending_s))) if ask.hits is None else np.asarray(ask.hits, dtype=np.float64)[None, :]
     due, since = np.array([float(ask.first_token_due)]), np.array([float(now)])
-    little &= ~unfit(places, tokens, hits, due, since, now, pending_s)[0]
+    little &= ~unfit(places, tokens, hits, due, since, now)[0]
     if ask.step_s_max:
         little &= cap.allows_many(np.array([ask.prompt_tokens]), np.array([ask.step_s_max]), pool.rows)[0]
     found: np.ndarray = places.idle | little
@@ -64,7 +64,6 @@ def unfit(
     due: np.ndarray,
     since: np.ndarray,
     now: Instant,
-    pending_s: np.ndarray,
 ) -> np.ndarray:
     """Where a prompt finds no KV memory, or its first token would come too late: requests x positions.
 
@@ -74,7 +73,6 @@ def unfit(
     waits = (due > 0.0) | (now - since < KV_PATIENCE_NS)
     closed: np.ndarray = (u > places.matrix[KV_SPARE]) & waits[:, None]
     if due.any():
-        token_s, pair_s, level = places.matrix[[TOKEN, PAIR, LEVEL]]
-        ready_s = pending_s + u * (token_s + pair_s * (tokens[:, None] - 0.5 * u)) * level
-        closed |= (due > 0.0)[:, None] & (ready_s > (due[:, None] - now) * 1e-9)
+        late = places.first_token_s(tokens[:, None], u, now) > (due[:, None] - now) * 1e-9
+        closed |= (due > 0.0)[:, None] & late
     return closed

@@ -11,15 +11,17 @@ from isochrone.nouns.instant import Instant
 from isochrone.scheduling.price import MATRIX_FIELDS, Row, column, token_price_s
 
 FIELDS = (*MATRIX_FIELDS, "pending_s", "chunk_s", "idle", "room", "full", "token_price_s", "level_factor",
-          "kv_spare_tokens")  # fmt: skip
+          "kv_spare_tokens", "wait_s", "step_s", "spare_tokens")  # fmt: skip
 BASE, SHARE, DUE, FACTOR, TOKEN, PAIR, PLAIN, SHEDDABLE, SLACK, CROWD, CROWD_KV, COLD = range(12)
-PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL, KV_SPARE = range(12, 20)
+PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL, KV_SPARE, WAIT, STEP, SPARE = range(12, 23)
 
 
 def _numbers(row: Row) -> tuple[float, ...]:
+    step_s = row.step_s * row.level_factor
+    wait_s = row.pending_s + row.slot_wait_s + (0.5 * step_s if row.running else 0.0)
     return (
         *column(row), row.pending_s, row.chunk_s, row.running == 0, row.has_room, row.has_slot and not row.has_room,
-        token_price_s(row), row.level_factor, row.kv_spare_tokens,
+        token_price_s(row), row.level_factor, row.kv_spare_tokens, wait_s, step_s, row.spare_tokens,
     )  # fmt: skip
 
 
@@ -51,6 +53,13 @@ class Places:
         """Seconds until the head of each line should have its first token."""
         head_s: np.ndarray = np.maximum(self.matrix[DUE] - now, 0.0) * 1e-9
         return head_s
+
+    def first_token_s(self, tokens: np.ndarray, u: np.ndarray, now: Instant) -> np.ndarray:
+        """`price.first_token_s`; `u`: uncached tokens, requests x positions; `tokens`: requests x 1."""
+        token_s, pair_s, level, wait_s, step_s, spare = self.matrix[[TOKEN, PAIR, LEVEL, WAIT, STEP, SPARE]]
+        own_s = u * (token_s + pair_s * (tokens - 0.5 * u)) * level + np.maximum(1.0 - u / spare, 0.0) * step_s
+        first_token_s: np.ndarray = wait_s + self.head_s(now) + own_s
+        return first_token_s
 
     def least_work_s(self, tokens: int, hits: Sequence[int] | None) -> float:
         """`price.own_work_s` where it is least."""

@@ -333,20 +333,27 @@ def own_work_s(prompt_tokens: int, hit: int, row: Row) -> float:
     return u * (row.token_s + row.pair_s * (prompt_tokens - 0.5 * u)) * row.level_factor
 
 
-def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, float]:
-    """Unweighted seconds from now to the first and to the last token on the row's instance.
-
-    A busy engine is half way through a step on average; a prompt takes at least one step of its own.
-    """
-    n, step = ask.prompt_tokens, row.step_s * row.level_factor
-    u = n - ask.hits[position] if ask.hits is not None else n
-    ttft = row.pending_s + row.slot_wait_s + u * (row.token_s + row.pair_s * (n - 0.5 * u)) * row.level_factor
+def first_token_s(prompt_tokens: int, hit: int, row: Row, now: Instant) -> float:
+    """Seconds from now to the first token on the row's instance; see `forecast`."""
+    step = row.step_s * row.level_factor
+    u = prompt_tokens - hit
+    own = u * (row.token_s + row.pair_s * (prompt_tokens - 0.5 * u)) * row.level_factor
+    ttft = row.pending_s + row.slot_wait_s + own
     if row.head_due > now:
         ttft += (row.head_due - now) * 1e-9
     if row.running:
         ttft += 0.5 * step
     if u < row.spare_tokens:
         ttft += (1.0 - u / row.spare_tokens) * step
+    return ttft
+
+
+def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, float]:
+    """Unweighted seconds from now to the first and to the last token on the row's instance.
+
+    A busy engine is half way through a step on average; a prompt takes at least one step of its own.
+    """
+    ttft = first_token_s(ask.prompt_tokens, ask.hits[position] if ask.hits is not None else 0, row, now)
     return ttft, ttft + (ask.output_tokens - 1.0) * row.gap_s * row.level_factor if ask.output_tokens > 1.0 else ttft
 
 

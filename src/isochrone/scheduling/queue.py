@@ -11,7 +11,8 @@ little ahead, nothing waits for ever. A request goes
   - unless it may be shed, to that instance all the same if the dearest part of the difference is not a prefix that the
     cheapest holds: a better place of another kind is there to be found again, and waiting for it idles an engine, else
   - nowhere yet; it never blocks others.
-The slack is `hold_slack_s`, and HOLD_PATIENCE more for each second of waiting, so that nobody waits for ever.
+The slack is `hold_slack_s` or `hold_slack_sheddable_s`, and HOLD_PATIENCE more for each second of waiting, so that
+nobody waits for ever.
 
 Where several tenants wait, the one that was served least goes first (`scheduling/fairness.py`), and the key decides
 among its own requests.
@@ -170,13 +171,16 @@ class HeldQueue:
             is_open = np.where(self._sheddable(n)[:, None], sheddable[takers], plain[takers])
             open_price[~is_open] = np.inf
         tokens, due, since = self._numbers[[TOKENS, DUE_AT, SINCE], :n]
-        closed = unfit(places, tokens, self._hits[:n], due, since, now, pending) & ~places.idle
+        closed = unfit(places, tokens, self._hits[:n], due, since, now) & ~places.idle
         open_price[closed[:, takers]] = np.inf
         if self._capped:
             allowed = cap.allows_many(tokens, self._numbers[STEP_MAX, :n], pool.rows)
             open_price[~(places.idle | allowed)[:, takers]] = np.inf
         best_open = open_price.min(axis=1)
-        slack = settings.hold_slack_s + HOLD_PATIENCE * 1e-9 * (now - since)
+        slack = np.full(n, settings.hold_slack_s)
+        if self._plain < n:
+            slack[self._sheddable(n)] = settings.hold_slack_sheddable_s
+        slack += HOLD_PATIENCE * 1e-9 * (now - since)
         goes = best_open <= price.min(axis=1) + slack
         if self._plain:
             goes |= self._saved(price, open_price, takers) <= slack

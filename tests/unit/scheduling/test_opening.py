@@ -55,6 +55,7 @@ def test_what_may_not_be_shed_waits_for_memory_only_so_long() -> None:
 
 def test_a_first_token_that_would_come_too_late_is_not_worked_for() -> None:
     row = msgspec.structs.replace(busy(), pending_s=1.0, token_s=1e-3, pair_s=0.0, level_factor=2.0)
+    row = msgspec.structs.replace(row, step_s=0.0)
     half_a_second = ask(250, sheddable=True, first_token_due=NOW + 3 * SECOND // 2)
     assert is_open(half_a_second, row, NOW, SETTINGS)
     assert not is_open(half_a_second, row, NOW + 1000, SETTINGS)

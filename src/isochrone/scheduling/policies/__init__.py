@@ -26,12 +26,13 @@ _FACTORIES: dict[str, Factory] = {
     policy.name: policy
     for policy in (EqualCost, EstimatedTime, LeastRequest, PowerOfTwo, RandomChoice, RoundRobin, SessionHash, *PEERS)
 }
+_UNLISTED: set[str] = set()
 
 
 def names(peers: bool = True) -> list[str]:
     """Every policy, without the `+queue` variants: ours and third parties', then those of other gateways."""
     others = sorted(peer.name for peer in PEERS)
-    return sorted(_FACTORIES.keys() - set(others)) + (others if peers else [])
+    return sorted(_FACTORIES.keys() - set(others) - _UNLISTED) + (others if peers else [])
 
 
 def exists(name: str) -> bool:
@@ -40,9 +41,11 @@ def exists(name: str) -> bool:
     return base in _FACTORIES and (base == name or not getattr(_FACTORIES[base], "holds", False))
 
 
-def register(name: str, factory: Factory) -> None:
-    """Make a policy of a third party available under its name."""
+def register(name: str, factory: Factory, listed: bool = True) -> None:
+    """Make a policy of a third party available under its name. Not listed: for one check, nobody else's to choose."""
     _FACTORIES[name] = factory
+    if not listed:
+        _UNLISTED.add(name)
 
 
 def make(name: str, chance: Chance) -> Policy:

@@ -114,7 +114,7 @@ def named(kind: type[Blend], weights: Weights) -> str:
     """Name under which a Cluster finds the scheduler; registered when first asked for."""
     name = f"llm-d-report-{kind.__name__.lower()}-{weights.queue:g}-{weights.kv:g}-{weights.prefix:g}"
     if not exists(name):
-        register(name, _factory(name, kind, weights))
+        register(name, _factory(name, kind, weights), listed=False)
     return name
 
 
