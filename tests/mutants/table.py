@@ -297,7 +297,7 @@ MUTANTS = (
         "access/splice.py",
         "completion = (usage.completion_tokens or 0) + self._base_tokens",
         "completion = (usage.completion_tokens or 0) + 2 * self._base_tokens",
-        ("tests/property/test_index_machine.py",),
+        (SEEDS,),
     ),
     Mutant(
         "text that is said again reaches the client twice",

@@ -47,6 +47,10 @@ def swarm(seed: int) -> Rig:
     for engine in rig.engines.values():
         if chance.random() < 0.2:
             engine.step_s *= chance.choice([1.5, 3.0])
+    models = chance.choice([["m"], ["m"], ["m", "n"]])
+    for engine_id in list(rig.engines):
+        if len(models) > 1 and chance.random() < 0.7:
+            rig.serve(engine_id, chance.choice([("m", "n"), ("n",)]))
     tenants = chance.choice([["a"], ["a", "b"], [f"t{number}" for number in range(20)]])
     texts = [bytes([65 + k]) * 40_000 for k in range(6)]
     length_s = 12.0
@@ -60,6 +64,7 @@ def swarm(seed: int) -> Rig:
             output=chance.choice([1, 20, 200]),
             priority=chance.choice([0, 0, 1]),
             tenant=chance.choice(tenants),
+            model=chance.choice(models),
         )
         rig.at(when, Arrived(request))
         if chance.random() < 0.15:

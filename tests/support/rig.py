@@ -53,6 +53,7 @@ class Engine:
     incarnation: int = 0
     running: set[int] = field(default_factory=set)
     taken: int = 0
+    models: tuple[str, ...] = (MODEL,)
 
 
 @dataclass
@@ -79,6 +80,7 @@ class Rig:
         self.engines: dict[str, Engine] = {}
         self.sent: dict[int, Sent] = {}
         self.output: dict[str, int] = {}
+        self.models: dict[str, str] = {}
         self.streams: dict[str, ClientStream] = {}
         self.continued = 0
         """Dispatches that continue a stream."""
@@ -103,20 +105,27 @@ class Rig:
     def join(self, engine: Engine, **spec: object) -> None:
         self.engines[engine.id] = engine
         self.feed(Found(InstanceSpec(id=engine.id, url=f"http://{engine.id}", **spec)))  # type: ignore[arg-type]
-        self.feed(ModelsSeen(engine.id, (ModelCard(MODEL, 32_768),)))
+        self.serve(engine.id, engine.models)
         self.feed(Probed(engine.id, Verdict.OK))
         self.at(self.now + nanoseconds(self.settings.heartbeat_interval_s), ("beat", engine.id))
 
-    def request(self, name: str, text: bytes = b"", output: int = 50, **fields: object) -> Request:
-        self.output[name] = output
+    def serve(self, engine_id: str, models: tuple[str, ...]) -> None:
+        """The engine serves these from now on."""
+        self.engines[engine_id].models = models
+        self.feed(ModelsSeen(engine_id, tuple(ModelCard(model, 32_768) for model in models)))
+
+    def request(
+        self, name: str, text: bytes = b"", output: int = 50, model: str = MODEL, **fields: object
+    ) -> Request:  # fmt: skip
+        self.output[name], self.models[name] = output, model
         self.streams[name] = ClientStream(f"prompt {len(self.streams) % PROMPTS}", output)
         return Request(
             id=name,
-            model=MODEL,
+            model=model,
             path="/v1/chat/completions",
             stream=True,
             size=PromptSize(text_bytes=len(text), messages=1),
-            blocks=chain(text_salt(MODEL), text),
+            blocks=chain(text_salt(model), text),
             hashed_bytes=len(text),
             **fields,  # type: ignore[arg-type]
         )
@@ -199,6 +208,7 @@ class Rig:
         else:
             assert state in ("ready", "suspect", "probing"), f"dispatched to {state}"
         engine = self.engines[command.instance]
+        assert self.models[command.request] in engine.models, "dispatched to an instance of another model"
         engine.taken += 1
         sent = self.sent[command.attempt] = Sent(command.request, engine, engine.incarnation)
         self.dispatches.append((self.now, command.request, engine.id))
