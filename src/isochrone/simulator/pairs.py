@@ -91,7 +91,6 @@ class Pairs(Simulation):
         self._sends_until: dict[int, Instant] = {}
         self._takes_until: dict[int, Instant] = {}
         """By number of the instance: how long its link is busy, either way."""
-        self.transferred_bytes = 0
 
     def requests(self, block_tokens: int, seed: int) -> Legs:
         return Legs(self._lone, block_tokens, seed, self.plan)
@@ -126,7 +125,6 @@ class Pairs(Simulation):
         starts = max(self.now, self._sends_until.get(source, 0), self._takes_until.get(target, 0))
         ends = starts + round(size * 8 / self.plan.link_gbps)  # bits over gigabits a second are nanoseconds
         self._sends_until[source] = self._takes_until[target] = ends
-        self.transferred_bytes += size
         return ends
 
     def _there(self, what: object) -> None:
@@ -140,8 +138,8 @@ class Pairs(Simulation):
             super().submit(sent, request)
 
     def notes(self) -> list[str]:
-        links = f"links of {self.plan.link_gbps:g} Gb/s, {self.transferred_bytes / 1e9:,.1f} GB went over them"
-        return [*super().notes(), f"prompts and answers are computed in pools of their own; {links}"]
+        links = f"links of {self.plan.link_gbps:g} Gb/s between"
+        return [*super().notes(), f"prompts and answers are computed in pools of their own, {links}"]
 
 
 def joined(found: Tally) -> Tally:
