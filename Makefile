@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format mutants bench vllm venv lock lock-vllm clean
+.PHONY: help demo test soak check lint format mutants bench vllm venv lock lock-vllm clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -12,6 +12,9 @@ demo: venv ## compare scheduling policies on four emulated engines, about eight 
 
 test: lint vllm ## everything: lint, types, all tests, real vLLM included
 	$(BIN)/pytest $(ARGS)
+
+soak: venv ## hours of failures in minutes: engines killed, stopped and drained under load, some ten minutes
+	$(BIN)/pytest tests/soak --timeout 1800 -rP $(ARGS)
 
 check: lint ## lint, types and the tests that need no real engine
 	$(BIN)/pytest -m "not vllm" $(ARGS)
