@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from isochrone.access import wire
 from isochrone.access.answer import usage_of
 from isochrone.access.sse import StreamMeter
-from isochrone.gateway import clock
+from isochrone.gateway import clock, telling
 from isochrone.gateway.headers import status_line
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import FirstToken, Progress
@@ -60,7 +60,7 @@ class Answer:
             framing = b""
             client.keep = False
         connection = b"" if client.keep and exchange.inbound.http11 else client.connection_line(exchange.inbound)
-        ours = exchange.about() + exchange.inbound.reply_lines
+        ours = telling.about(exchange) + exchange.inbound.reply_lines
         self.head: bytes | None = b"".join((status_line(status), lines, ours, framing, connection, b"\r\n"))
 
     def _joins(self, exchange: "Exchange", status: int, chunked: bool) -> None:

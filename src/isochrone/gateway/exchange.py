@@ -13,11 +13,8 @@ from isochrone.access.aliases import renamed
 from isochrone.access.contract import Contract, Promise, contract_of
 from isochrone.access.scan import scan
 from isochrone.access.sse import StreamMeter
-from isochrone.gateway import answers, continued, headers
-from isochrone.gateway.brain import Brain
-from isochrone.gateway.headers import id_line
+from isochrone.gateway import answers, continued, headers, rivals, telling
 from isochrone.gateway.resuming import CONTINUABLE, Resuming
-from isochrone.nouns import errors
 from isochrone.nouns.commands import Dispatch, Limits
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Accepted, ClientLeft, Ended, Outcome
@@ -36,13 +33,11 @@ NO_ATTEMPT = -1
 NO_LIMITS = Limits()
 FINAL_LIMITS = ("whole_s", "deadline_s")
 """Limits after which no other instance goes on with the answer."""
-RETRY_AFTER_S = 1
-"""Advice to a client whose request failed on every instance that was asked."""
 
 
 class Exchange:
     """The relay's side of one request. At most one attempt is in flight at a time; where a second instance is asked
-    beside the first (`_hedge`), that is a second exchange."""
+    beside the first (`rivals.py`), that is a second exchange."""
 
     __slots__ = (
         "answer", "answered", "attempt", "body", "client", "contract", "cut_usage", "delivered", "delivering",
@@ -111,7 +106,7 @@ class Exchange:
     def dispatch(self, command: Dispatch) -> None:
         """Send the request to an instance."""
         if command.hedge:
-            self._hedge(command)
+            rivals.ask_another(self, command)
             return
         assert self.attempt == NO_ATTEMPT
         assert self.delivered == command.continues
@@ -133,17 +128,17 @@ class Exchange:
             self.target, self.outgoing = resuming.beginning(self)
             self._send()
 
-    def _hedge(self, command: Dispatch) -> None:
-        """Ask a second instance beside the first: an exchange of its own, until one of the two has a byte."""
-        rival = self.rival = Exchange(
+    def twin(self) -> "Exchange":
+        """The same request, for a second attempt beside the first."""
+        twin = Exchange(
             self.gateway, self.client, self.inbound, self.route, self.request, self.body, self.cut_usage, self.contract
         )
-        rival.rival = self
-        rival.fallback = self.fallback
-        brain = self.gateway.brain
-        assert isinstance(brain, Brain)  # relays of another process keep one attempt of a request
-        brain.attempts[command.attempt] = rival
-        rival.dispatch(replace(command, hedge=False))
+        twin.fallback = self.fallback
+        return twin
+
+    def end(self, outcome: Outcome, why: str) -> None:
+        """The attempt is over, if there is one."""
+        self._ended(outcome, why=why)
 
     def _turn_to(self, model: str) -> None:
         """Ask a fallback model from now on."""
@@ -183,12 +178,12 @@ class Exchange:
             pass
         elif self.delivered:
             assert self.delivering is not None
-            self.delivering.break_off(error or self._cut_short())
+            self.delivering.break_off(error or telling.cut_short(self))
         elif error is None and self.held is not None:
             self.held.pass_on()
         else:
-            error = error or self._nobody_answered()
-            self.client.refuse(self.inbound, error, self.route.anthropic, self.about())
+            error = error or telling.nobody_answered(self)
+            self.client.refuse(self.inbound, error, self.route.anthropic, telling.about(self))
         self.over()
 
     def abort(self, why: str, if_movable: bool = False) -> None:
@@ -331,7 +326,7 @@ class Exchange:
         """The gateway stops: end the request now, with an error that the client can see."""
         self.parting = error
         if self.rival is not None:
-            self._leave_behind(self.rival, Outcome.CLIENT_LEFT, "the gateway stops")
+            rivals.leave_behind(self, Outcome.CLIENT_LEFT, "the gateway stops")
         if self.attempt != NO_ATTEMPT:
             self.drop_upstream()
             self._ended(Outcome.CLIENT_LEFT, why="the gateway stops")  # for the cluster: no other attempt
@@ -371,42 +366,10 @@ class Exchange:
             % (len(self.outgoing), self.gateway.id_prefix, self.attempt),
         ))  # fmt: skip
 
-    def _nobody_answered(self) -> ApiError:
-        """What a client is told whose request no instance has answered."""
-        say = errors.instances_full if self.ended_as is Outcome.BUSY else errors.instance_failed
-        return say(f"{self.ended_as.value}: {self.why}", RETRY_AFTER_S)
-
-    def _cut_short(self) -> ApiError:
-        """What a client is told in the middle of its answer."""
-        why = self._why_not_continued()
-        message = (
-            f"The answer broke off and is not whole ({self.ended_as.value}: {self.why}). "
-            f"{f'It cannot go on elsewhere: {why}. ' if why else ''}Send the request again."
-        )
-        return ApiError(502, "server_error", "answer_broke_off", message)
-
-    def _why_not_continued(self) -> str:
-        if self.contract is None:
-            return ""
-        why = self.resuming.refusal() if self.resuming is not None else self.contract.why
-        return why or "no other instance, or no attempt left"
-
-    def about(self) -> bytes:
-        """Header lines that tell the client how its request was served."""
-        request = self.request.id.encode()
-        if not self.ordinal:
-            return b"x-isochrone-request-id: %b\r\nx-isochrone-attempts: 0\r\n" % request
-        if self.fallback:
-            request += b"\r\nx-isochrone-fallback: %b" % self.fallback.encode("ascii", "backslashreplace")
-        pool = self.gateway.pools.get(self.instance)
-        instance = pool.id_line if pool is not None else id_line(self.instance)
-        return b"x-isochrone-request-id: %b\r\n%bx-isochrone-attempts: %d\r\n" % (request, instance, self.ordinal)
-
     def deliver(self, answer: "answers.Answer") -> None:
         """The first byte of an answer goes out: it is not begun anew, so the body is no longer needed."""
         if self.rival is not None:
-            self._take_over()
-            self._leave_behind(self.rival, Outcome.ABORTED, "the other instance was first")
+            rivals.win(self)
         self.delivered = True
         self.delivering = answer
         self.outgoing = b""
@@ -417,21 +380,6 @@ class Exchange:
         """The client's body is not needed any more. May be called again."""
         self.gateway.bodies.release(self.inbound)
         self.body = b""
-
-    # Two attempts of one request.
-
-    def _take_over(self) -> None:
-        """Be the one that the client and the brain know."""
-        self.client.exchange = self
-        self.gateway.brain.requests[self.request.id] = self
-
-    def _leave_behind(self, rival: "Exchange", outcome: Outcome, why: str) -> None:
-        """End the other attempt; this one goes on alone."""
-        self.rival = rival.rival = None
-        rival.drop_upstream()
-        rival._ended(outcome, why=why)
-        if rival.resuming is not None:
-            rival.resuming.release()
 
     # What a stream that may be resumed needs.
 
@@ -490,12 +438,8 @@ class Exchange:
         self.attempt = NO_ATTEMPT
         self.upstream = None
         self.ended_as, self.why = outcome, why
-        rival = self.rival
-        if rival is not None and not self.gone:  # this attempt gave nothing; the other one may
-            rival._take_over()
-            self.rival = rival.rival = None
-            if self.resuming is not None:
-                self.resuming.release()
+        if self.rival is not None and not self.gone:  # this attempt gave nothing; the other one may
+            rivals.give_way(self)
         resumable = self.delivered and outcome in CONTINUABLE and why not in FINAL_LIMITS and self._can_continue()
         self.gateway.brain.submit(
             Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why, resumable)
