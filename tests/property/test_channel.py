@@ -25,7 +25,7 @@ REQUEST = Request(
 UP = [
     frames.Hello(1, 77, (frames.Member(InstanceSpec(id="a", url="http://a"), Link("k", Tls("ca"), ("*",)), True),)),
     frames.Announced(), frames.TurnedAway("r", "/p", "t", "k", "code", 400),
-    frames.Report({"x": [(("a", "b"), 1.5)]}, True, 0.5, 1000), Arrived(REQUEST, 1, 2), ClientLeft("r"),
+    frames.Report({"x": [(("a", "b"), 1.5)]}, True, 3, 0.5, 1000), Arrived(REQUEST, 1, 2), ClientLeft("r"),
     Adopted(request=REQUEST, attempt=2**63, instance="a", ordinal=2, relay=1, epoch=2, arrived_at=1, dispatched_at=2,
             said_tokens=3),
     Ended(2**63, Outcome.LOST, True, 200, Usage(1, 2, None, "stop"), 9, None, "why", True), Progress(5, 32),

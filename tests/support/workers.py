@@ -104,6 +104,7 @@ class Crew:
             assert (view["in_flight"], view["pending_prefill_tokens"], view["owed_output_tokens"]) == (0, 0, 0), view
         for view in await self.json_list("/admin/queues", "queues"):
             assert view["depth"] == 0, view
+        await self.until_metric("isochrone_relay_open_requests", 0)
         assert await self.metric("isochrone_faults_total") == 0, "".join(self.log)
         assert not [line for line in self.log if " ERROR " in line or "Traceback" in line], "".join(self.log)
 

@@ -129,7 +129,7 @@ class Gateway:
         """The client's own credentials go to the engine, where that has none configured."""
         self.reception = self._new_reception(settings)
         self.sweep = Sweep(self, settings.limits.sweep_s)
-        self.noticed: Callable[[], None] = _nothing
+        self.noticed: Callable[[Event], None] = _nothing
         """Called after each event that did not come from a request."""
         self.draining = False
         self.port = 0
@@ -148,7 +148,7 @@ class Gateway:
         if isinstance(event, Observed) and (pool := self.pools.get(event.instance)) is not None:
             pool.gives_ids = event.snapshot.engine in GIVES_TOKEN_IDS
         self.brain.submit(event)
-        self.noticed()
+        self.noticed(event)
 
     def models(self) -> dict[str, int | None]:
         """What clients may ask for: model or alias -> longest context, None: unknown."""
@@ -285,7 +285,7 @@ class Gateway:
             await asyncio.sleep(DRAIN_POLL_S)
 
 
-def _nothing() -> None:
+def _nothing(event: Event) -> None:
     """Nobody wants to know."""
 
 

@@ -74,7 +74,7 @@ class Service:
             self.relays = Sessions(
                 self.cluster, self.gateway, seat.relays, relays, seat.epoch, lambda: self.configuration.text
             )
-            self.gateway.noticed = self.relays.look
+            self.gateway.noticed = self.relays.noticed
             self.relays.take_over = self.fleet.take_over
             self.fleet.relays = self.relays
         self.access_log = AccessLog(file.access_log, file.limits.log_lines_max) if file.access_log != "off" else None

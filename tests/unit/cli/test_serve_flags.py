@@ -53,6 +53,24 @@ def test_a_flag_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert [spec.id for spec in configuration.instances] == ["a"]
 
 
+def test_several_processes_are_another_way_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[Configuration] = []
+
+    def start(configuration: Configuration, *_: object) -> int:
+        started.append(configuration)
+        return 5
+
+    monkeypatch.setattr(serve.serve_relays, "run", start)
+    path = tmp_path / "c.yaml"
+    path.write_text("workers: {count: 3}\ninstances: [{url: http://a}]\n")
+    result, alone = invoke(monkeypatch, "--config", str(path))
+    assert (result.exit_code, started[-1].file.workers.count, alone) == (5, 3, [])
+    invoke(monkeypatch, "--config", str(path), "--workers", "2")
+    assert started[-1].file.workers.count == 2
+    result, alone = invoke(monkeypatch, "--config", str(path), "--workers", "1")
+    assert (result.exit_code, len(started), len(alone)) == (0, 2, 1)
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

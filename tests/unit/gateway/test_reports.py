@@ -19,7 +19,7 @@ def made() -> Reports:
 
 def report(refused: float, connections: float, **more: float) -> Report:
     rows = {TURNED: [((), refused)], OPEN: [((), connections)]}
-    return Report({**rows, **{name: [((), value)] for name, value in more.items()}}, False, 1.0, 10)
+    return Report({**rows, **{name: [((), value)] for name, value in more.items()}}, False, 0, 1.0, 10)
 
 
 def value(made: Reports, name: str) -> float:
@@ -64,7 +64,8 @@ def test_many_dead_relays_become_one_sum() -> None:
 def test_a_report_holds_every_figure_and_what_is_added() -> None:
     gateway = Gateway(Cluster(Settings(), Random(1)))
     gateway.reception.refusals["bad"] = 2
-    told = report_of(gateway, {"isochrone_early_refusals_total": [(("brain_away",), 1.0), (("bad",), 1.0)]})
+    told = report_of(gateway, 7, {"isochrone_early_refusals_total": [(("brain_away",), 1.0), (("bad",), 1.0)]})
     assert dict(told.rows["isochrone_early_refusals_total"]) == {("bad",): 3.0, ("brain_away",): 1.0}
+    assert told.open_requests == 7
     assert told.cpu_s > 0
     assert told.resident_bytes > 1_000_000

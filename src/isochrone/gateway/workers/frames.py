@@ -61,6 +61,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     rows: Rows
     """Metrics of its process; counters since its start."""
     draining: bool
+    open_requests: int
+    """Requests that it keeps in mind for another brain."""
     cpu_s: float
     """Processor time used, user and system."""
     resident_bytes: int

@@ -121,6 +121,11 @@ class BrainLink:
         """The id is in use, here or at the brain."""
         return request in self.requests or request in self._open
 
+    @property
+    def open_requests(self) -> int:
+        """Requests that the brain has not been told, or has not told, the end of."""
+        return len(self._open)
+
     def fault(self, what: str) -> None:
         """An exception of ours was caught: count it, log it, go on."""
         self.faults += 1
@@ -207,6 +212,9 @@ class BrainLink:
                 if one.ended.outcome in FINAL:
                     del self._open[one.request.id]
         self.is_up = True
+        if self.untold:
+            log.warning("%d requests that ended meanwhile have no record", self.untold)
+            self.untold = 0
         log.info("the brain is there (epoch %d), told of %d requests", frame.epoch, len(opened))
 
     # Requests.

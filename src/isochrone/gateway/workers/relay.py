@@ -89,7 +89,7 @@ class Relay:
     def _figures(self) -> frames.Report:
         unanswered = float(self.link.unanswered)
         more: frames.Rows = {"isochrone_early_refusals_total": [(("brain_away",), unanswered)]} if unanswered else {}
-        return report_of(self.gateway, more)
+        return report_of(self.gateway, self.link.open_requests, more)
 
     # What the brain says.
 

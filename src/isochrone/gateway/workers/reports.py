@@ -67,18 +67,21 @@ class Reports:
         yield Family(
             "isochrone_relay_cpu_seconds_total", "counter", "Processor time of a relay process.", ("relay",), rows
         )
+        rows = [((str(relay),), report.open_requests) for relay, report in running]
+        text = "Requests whose end a relay has not told, or not been told."
+        yield Family("isochrone_relay_open_requests", "gauge", text, ("relay",), rows)
         rows = [((str(relay),), report.resident_bytes) for relay, report in running]
         yield Family("isochrone_relay_resident_memory_bytes", "gauge", "Memory of a relay process.", ("relay",), rows)
 
 
-def report_of(gateway: "Gateway", more: Rows) -> Report:
+def report_of(gateway: "Gateway", open_requests: int, more: Rows) -> Report:
     """What this relay has to say of itself. `more` is added to its metrics."""
     rows: Rows = {}
     for family in gauges.process_gauges(gateway, None):
         rows[family.name] = [(labels, float(value)) for labels, value in family.rows if isinstance(value, int | float)]
     _add(rows, more)
     times = os.times()
-    return Report(rows, gateway.draining, times.user + times.system, resident_bytes())
+    return Report(rows, gateway.draining, open_requests, times.user + times.system, resident_bytes())
 
 
 def resident_bytes() -> int:

@@ -19,7 +19,7 @@ from isochrone.gateway.workers import frames
 from isochrone.gateway.workers.channel import Channel
 from isochrone.gateway.workers.reports import Reports
 from isochrone.gateway.workers.session import Session
-from isochrone.nouns.events import Adopted
+from isochrone.nouns.events import Adopted, Event, Observed
 from isochrone.nouns.instance import State
 
 SETTLE_S_MAX = 1.0
@@ -108,12 +108,16 @@ class Sessions:
         if text is not None:
             self._tell_all(frames.Reloaded(text))
 
-    def look(self) -> None:
-        """Something may have changed in what clients can be served with, or in what engines can do."""
-        for instance, member in self.members.items():
-            pool = self.gateway.pools.get(instance)
-            if pool is not None and pool.gives_ids != member.gives_ids:
+    def noticed(self, event: Event) -> None:
+        """News of an instance: what engines can do may have changed, and what clients can be served with."""
+        if isinstance(event, Observed):
+            pool, member = self.gateway.pools.get(event.instance), self.members.get(event.instance)
+            if pool is not None and member is not None and pool.gives_ids != member.gives_ids:
                 self.joined(msgspec.structs.replace(member, gives_ids=pool.gives_ids))
+        self.look()
+
+    def look(self) -> None:
+        """Tell relays if clients can be served with something else now."""
         if self._later is None:
             now = frames.Serving(self.cluster.models(), self.cluster.can_serve())
             if now != self._serving:
