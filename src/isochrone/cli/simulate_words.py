@@ -135,7 +135,7 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
     known = policies.names()
     wanted: list[str] = []
     for name in _listed(names):
-        wanted += ["equal-cost", *(one for one in known if one != "equal-cost")] if name == "all" else [name]
+        wanted += _everything(known) if name == "all" else [name]
     if not wanted:
         raise click.BadParameter("expected at least one policy", param_hint="--policy")
     interval_set = any(pair.startswith("scrape_interval_s=") for pair in changes)
@@ -151,6 +151,15 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
             raise unknown("part", part, PARTS, "--without")
         arms.append(Arm(f"equal-cost without {part}", "equal-cost", {"without": settings.without | {part}}))
     return arms
+
+
+def _everything(known: Sequence[str]) -> list[str]:
+    """Ours, then each of the others as it is and behind our queue: what routing gains and what admission gains."""
+    wanted = ["equal-cost"]
+    for name in known:
+        if name != "equal-cost":
+            wanted += [name, f"{name}+queue"] if policies.exists(f"{name}+queue") else [name]
+    return wanted
 
 
 def _listed(values: Sequence[str]) -> list[str]:
