@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -207,6 +208,60 @@ def test_sigterm_lets_streams_end_first(tmp_path: Path) -> None:
             assert await stopped == 0
             assert json.loads((tmp_path / "warm").read_text())["format"] == 1
             assert not [line for line in made.log if "WARNING" in line or "ERROR" in line], "".join(made.log)
+
+    run(test())
+
+
+def test_ctrl_c_reaches_all_and_means_the_same(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            engine = await stack.enter_async_context(FakeEngine())
+            made = await stack.enter_async_context(crew(tmp_path, engine))
+            engine.script = gated = Gated()
+            clients = await streams(stack, made, engine)
+            os.killpg(made.process.pid, signal.SIGINT)  # as a terminal does
+            while (await made.call("/ready")).status != 503:
+                await asyncio.sleep(0.01)
+            gated.gate.set()
+            answers = await asyncio.gather(*(rest(client) for client in clients))
+            assert {answer.body if answer else b"" for answer in answers} == {gated.text}
+            assert await asyncio.to_thread(made.process.wait, 30) == 0
+
+    run(test())
+
+
+def test_a_second_signal_cuts(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            engine = await stack.enter_async_context(FakeEngine())
+            made = await stack.enter_async_context(crew(tmp_path, engine))
+            engine.script = Gated()
+            clients = await streams(stack, made, engine)
+            made.process.send_signal(signal.SIGTERM)
+            while (await made.call("/ready")).status != 503:
+                await asyncio.sleep(0.01)
+            made.process.send_signal(signal.SIGTERM)
+            assert await asyncio.gather(*(rest(client) for client in clients)) == [None] * CLIENTS
+            assert await asyncio.to_thread(made.process.wait, 30) == 0
+
+    run(test())
+
+
+def test_without_a_supervisor_the_others_drain_and_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            engine = await stack.enter_async_context(FakeEngine())
+            made = await stack.enter_async_context(crew(tmp_path, engine))
+            engine.script = gated = Gated()
+            clients = await streams(stack, made, engine)
+            children = made.pids("")
+            assert len(children) == RELAYS + 1
+            made.process.kill()
+            gated.gate.set()
+            answers = await asyncio.gather(*(rest(client) for client in clients))
+            assert {answer.body if answer else b"" for answer in answers} == {gated.text}
+            while any(Path(f"/proc/{pid}").exists() for pid in children):
+                await asyncio.sleep(0.01)
 
     run(test())
 

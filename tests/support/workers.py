@@ -1,6 +1,7 @@
 """`isochrone serve --workers N` as a process of a test run: its processes by name, and its two ports."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from tests.support.fake_engine import DONE, END, SSE_HEAD, FakeEngine, Wire, chu
 from tests.support.service import QUICK
 
 START_S_MAX = 30.0
+END_S_MAX = 10.0
+"""For a test's last clients to be noticed as gone."""
 RELAYS = 2
 
 
@@ -119,10 +122,11 @@ class Crew:
 
     def end(self) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            for pid in self.pids(""):
-                os.kill(pid, signal.SIGKILL)
-            self.process.kill()
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_S_MAX)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # children of a dead supervisor, too
         self.process.wait()
         self._reader.join()
         assert self.process.stdout is not None
@@ -160,6 +164,7 @@ def started(file: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
     )
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import logging
+import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -39,11 +41,16 @@ def run(configuration: Configuration, file: Path | None, source: Source) -> int:
     except OSError as error:
         raise StartError(error.strerror or str(error)) from None
 
+    supervisor = os.getpid()
+
     def brain(epoch: int, ties: Ties) -> int:
         seat = Seat(epoch, sockets.relays, sockets.admin, sockets.port)
         sockets.keep(sockets.relays, sockets.admin)
         mine = _as_it_is_now(configuration, source) if epoch else configuration
-        return _status(lambda: uvloop.run(serve(mine, file, source, seat, ties)))
+        status = _status(lambda: uvloop.run(serve(mine, file, source, seat, ties)))
+        if os.getppid() != supervisor:  # it was killed, and cannot clear up itself
+            shutil.rmtree(sockets.folder, ignore_errors=True)
+        return status
 
     def relay(number: int, ties: Ties) -> int:
         listener = sockets.clients[number]
