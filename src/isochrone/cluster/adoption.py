@@ -56,6 +56,8 @@ def _enter(world: World, now: Instant, flow: Flow, instance: Instance, event: Ad
     ledger.enter(flight, now)
     if flow.counted:
         sharing.bound(flow, flight)
+    instance.heard_at = max(instance.heard_at, now)  # what came before is not known: its silence begins now
+    world.watch_silence(now)
     flow.flight, flow.instance = flight, instance
     world.flights[flight.attempt] = flow
     instance.admitted += 1

@@ -3,8 +3,9 @@
 import pytest
 
 from isochrone.nouns.commands import Abort, Dispatch
-from isochrone.nouns.events import Outcome
+from isochrone.nouns.events import Adopted, Outcome
 from isochrone.nouns.instant import SECOND
+from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
 from tests.support.fleet_door import Door
 
@@ -225,3 +226,22 @@ def test_streams_that_cannot_go_on_elsewhere_are_left_where_they_are() -> None:
     aborts = [command for command in door.told(Abort) if isinstance(command, Abort)]
     assert len(aborts) == 4
     assert all(command.if_movable for command in aborts)
+
+
+def test_what_a_new_brain_takes_over_is_silent_from_then_on_and_not_since_it_was_sent() -> None:
+    door = Door()
+    door.now += 300 * SECOND
+    door.working.clear()
+    for attempt in range(4):
+        request = Request(id=f"old{attempt}", model="m", path="/v1/completions", stream=True)
+        door.feed(
+            Adopted(
+                request=request, attempt=attempt, instance="e1", ordinal=1, relay=1, epoch=0,
+                arrived_at=SECOND, dispatched_at=SECOND, first_token_at=2 * SECOND, output_tokens=500,
+            )
+        )  # fmt: skip
+    door.pass_(5.0)
+    assert door.told(Abort) == []
+    assert door.state("e1") == "ready"
+    door.pass_(50.0)
+    assert len(door.told(Abort)) == 4, "though it is a hang if nothing comes"
