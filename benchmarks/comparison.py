@@ -84,10 +84,13 @@ CELLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 SEEDS = {"sixty-four": 2, "thousand": 2}
 """Fewer than the rest where runs are large."""
 PARTS = ("conversation-part", "azure-part")
-CELLS["conversation-part"] = (CELLS["conversation"][0] + ", first 600 s", CELLS["conversation"][1] + " --window 0:600",
-                              ("equal-cost",))  # fmt: skip
-CELLS["azure-part"] = (CELLS["azure-above"][0] + ", first 240 s", CELLS["azure-above"][1].replace("0:600", "0:240"),
-                       ("equal-cost",))  # fmt: skip
+for _name, _of, _window in (("conversation-part", "conversation", "0:300"), ("azure-part", "azure-above", "0:120")):
+    _about, _options, _ = CELLS[_of]
+    CELLS[_name] = (
+        f"{_about}, seconds {_window}",
+        f"{_options.split(' --window')[0]} --window {_window}",
+        ("equal-cost",),
+    )
 COLUMNS = (
     ("goodput", "goodput_ratio", 100.0, "{:.1f}"),
     ("tokens", "token_goodput_ratio", 100.0, "{:.1f}"),
