@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check lint format mutants bench vllm venv lock lock-vllm clean
+.PHONY: help demo test soak check lint format mutants fuzz audit bench vllm venv lock lock-vllm clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -13,8 +13,8 @@ demo: venv ## compare scheduling policies on four emulated engines, about eight 
 test: lint vllm ## everything: lint, types, all tests, real vLLM included
 	$(BIN)/pytest $(ARGS)
 
-soak: venv ## hours of failures in minutes: engines killed, stopped and drained under load, some ten minutes
-	$(BIN)/pytest tests/soak --timeout 1800 -rP $(ARGS)
+soak: venv ## hours of failures in minutes: engines killed, stopped and drained under load, half an hour; SOAK_MINUTES=20
+	$(BIN)/pytest tests/soak --timeout 10800 -rP $(ARGS)
 
 check: lint ## lint, types and the tests that need no real engine
 	$(BIN)/pytest -m "not vllm" $(ARGS)
@@ -31,6 +31,9 @@ format: venv ## put the code into its usual shape
 
 mutants: venv ## put named faults into the core, one at a time, and see that the tests notice
 	$(BIN)/python scripts/mutants.py $(ARGS)
+
+fuzz: venv ## 100,000 examples for each test of tests/fuzz, about 40 minutes; ISOCHRONE_FUZZ_EXAMPLES=...
+	ISOCHRONE_FUZZ_EXAMPLES=$${ISOCHRONE_FUZZ_EXAMPLES:-100000} $(BIN)/pytest tests/fuzz --timeout=0 -v $(ARGS)
 
 bench: venv ## what can be measured, and how
 	@sed -n '1,200p' benchmarks/README.md
