@@ -13,7 +13,7 @@ from isochrone.nouns.events import Accepted, Ended, FirstToken, Outcome, Progres
 from isochrone.nouns.instant import SECOND, Instant, seconds
 
 MEAN_REQUEST_GAIN = 0.1
-AT_ONCE_NS = SECOND
+AT_ONCE_NS = SECOND // 4
 """An attempt that fails within this time before its first byte has cost its client next to nothing."""
 
 
