@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from isochrone.access.paths import Paths
 from isochrone.adapters.keystore import StoreError
 from isochrone.cluster.cluster import Cluster
 from isochrone.config.build import Configuration, instance_spec, link
@@ -25,7 +26,7 @@ from isochrone.config.driver import Link
 from isochrone.config.problems import ConfigError, nearest
 from isochrone.config.reference import settings, values
 from isochrone.config.schema import Group, InstanceEntry
-from isochrone.gateway import clock
+from isochrone.gateway import clock, openapi
 from isochrone.gateway.admin_guard import AdminError, Endpoint, body_of, check_target, guarded, is_loopback, json
 from isochrone.gateway.decisions import as_json, brief
 from isochrone.gateway.doorkeeper import Doorkeeper
@@ -116,6 +117,7 @@ class Admin:
             ("GET", "/metrics", self.metrics),
             ("GET", "/health", self.health),
             ("GET", "/ready", self.ready),
+            ("GET", "/openapi.json", self.openapi),
             ("GET", "/admin/instances", self.instances),
             ("POST", "/admin/instances", self.add_instance),
             ("GET", one, self.instance),
@@ -146,6 +148,10 @@ class Admin:
         """200 when requests can be served, 503 when no instance takes any, or while draining."""
         ready = self._cluster.can_serve() and not self._fleet.draining
         return json({"ready": ready, "draining": self._fleet.draining}, 200 if ready else 503)
+
+    async def openapi(self, request: Request) -> Response:
+        """What the data port serves, as an OpenAPI document."""
+        return json(openapi.document(Paths(self.configuration.paths)))
 
     async def instances(self, request: Request) -> Response:
         """Every instance with all that is known of it."""
