@@ -44,8 +44,8 @@ STEADY_SUCCESSES = 16
 class Life:
     """State of one instance. Each method returns the state where it, or `placeable`, has changed; else None."""
 
-    __slots__ = ("_answers", "_ejections", "_refused", "_rest", "_silent", "_steady", "_trial", "_trial_due",
-                 "failures", "misses", "state", "unproven")  # fmt: skip
+    __slots__ = ("_answers", "_ejections", "_failed_before", "_refused", "_rest", "_silent", "_steady", "_trial",
+                 "_trial_due", "failures", "misses", "state", "unproven")  # fmt: skip
 
     def __init__(self) -> None:
         self.state = State.JOINING
@@ -64,6 +64,8 @@ class Life:
         self._steady = 0
         self._silent = False
         """Ejected because it hung."""
+        self._failed_before = False
+        """It was unproven before that."""
 
     @property
     def placeable(self) -> bool:
@@ -164,17 +166,17 @@ class Life:
         """It has work and does none. Heartbeats prove nothing then: its HTTP server may well answer them."""
         if self.state not in (State.READY, State.SUSPECT, State.PROBING):
             return None
-        self.unproven = True
+        before, self.unproven = self.unproven, True
         changed = self._eject()
         self._rest = REST_HEARTBEATS_MAX
-        self._silent = True
+        self._silent, self._failed_before = True, before
         return changed
 
     def stirred(self) -> State | None:
-        """A sign of work from it: if it was ejected for showing none, it may be tried at once."""
+        """A sign of work from it: if it was ejected for showing none, that is over, and it may be tried at once."""
         if not self._silent:
             return None
-        self._silent = False
+        self._silent, self.unproven = False, self._failed_before
         return self._go(State.PROBING) if self.state is State.EJECTED else None
 
     def told(self) -> State | None:
