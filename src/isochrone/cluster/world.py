@@ -75,6 +75,7 @@ class Flow(msgspec.Struct, gc=False, kw_only=True):
     tried: frozenset[int] = frozenset()
     """Slots where an attempt has failed."""
     ordinal: int = 0
+    """Attempts so far."""
     held_since: Instant | None = None
     continues: bool = False
     """The client has `said_tokens` of the answer: the next attempt, or the one in flight, generates the rest."""

@@ -313,7 +313,7 @@ class PricingGroup(Group):
     work_price: float = entry(CORE.work_price, "s/s", "Price of a second of own prefill beyond itself.", ge=0)
     work_price_sheddable: float = entry(CORE.work_price_sheddable, "s/s", "The same for sheddable requests.", ge=0)
     kv_soft_ratio: float = entry(CORE.kv_soft_ratio, "ratio", "KV use above which a place costs more.", gt=0, le=1)
-    kv_soft_price_s: float = entry(CORE.kv_soft_price_s, "s", "Price of the whole way from soft to full.", ge=0)
+    kv_soft_price_s: float = entry(CORE.kv_soft_price_s, "s", "Price of KV use above that, times the excess.", ge=0)
     kv_hard_ratio: float = entry(CORE.kv_hard_ratio, "ratio", "KV use above which a place is closed.", gt=0, le=1)
     cap_ratio: float | None = entry(
         CORE.cap_ratio, "ratio", "Share of a TPOT target that a decode step may take; null: no cap.", gt=0, le=1

@@ -9,7 +9,7 @@ prompts into chunks gives nobody a token meanwhile, and a kernel that is compile
 model says how long the work that the instance has may take until the next sign, and that is allowed several times
 over, with `silence_s` on top:
 
-    patience = silence_s + STEPS * level * (one full step + the longest waiting prompt, uncached and in one go)
+    patience = silence_s + level * (STEPS * a full step + PROMPTS * the longest waiting prompt, uncached and in one go)
 
 A model that has hardly any samples explains nothing: then it is COLD_S at least. Answers that are not streamed give no
 sign before their end, and metrics may not be answered at all, so what counts as evidence is asked case by case in

@@ -40,7 +40,7 @@ class Outcome(enum.StrEnum):
     CLIENT_LEFT = "client_left"
     """The client closed; the upstream was aborted."""
     ABORTED = "aborted"
-    """The cluster said so: the instance is removed, drains for too long, or is silent."""
+    """The cluster said so: the instance is removed, drains for too long, or hangs, or another attempt was first."""
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):

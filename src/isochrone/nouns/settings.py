@@ -67,8 +67,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """w_f: price of a second of own prefill work beyond itself."""
     work_price_sheddable: float = 3.0
     kv_soft_ratio: float = 0.95
+    """KV use above which a place costs more: `kv_soft_price_s` times the share beyond it ..."""
     kv_soft_price_s: float = 20.0
     kv_hard_ratio: float = 0.97
+    """... and above which a busy place is closed."""
 
     cap_ratio: float | None = None
     """Share of a TPOT target that a decode step may take before an instance is full; None: no cap."""

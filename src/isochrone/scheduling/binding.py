@@ -4,7 +4,7 @@ The queue of `scheduling/queue.py` does this for the equal-cost price, whose sec
 policy's prices have a unit of their own, if any, and may depend on the whole pool, so it is asked again for each held
 request. Eligibility, order and shedding are the same for all; so is the rule of when a second-best place is good
 enough, which is put in seconds to the first token here. A request goes
-  - to the place that the policy likes best, if that is open (idle, or little enough pending prefill), else
+  - to the place that the policy likes best, if that is open (`scheduling/opening.py`), else
   - to the open place that it likes best, if that is idle or its first token comes at most `hold_slack_s` later, else
   - to the idle place that it likes best, for an idle instance is never refused to a request, else
   - nowhere yet; it never blocks others.

@@ -12,7 +12,8 @@ which u are not cached on the instance, and o expected output tokens:
 Q: pending prefill, in seconds, with the progress of the head taken off. f = exp(level): how slow the instance is
 against its class, 1 within what noise and misfit explain. W: requests waiting there, each delayed by w. w_f: a pool
 that is full pays for each second of work through all later arrivals. ext: the delay that decoding requests suffer from
-the prefill, as a share of their TPOT slack where they carry an SLO, else 0.07 a request. o*gap: own decoding; a gap is
+the prefill: IMPOSED_PLAIN for each of them; if the request itself may be shed, IMPOSED_SHEDDABLE for each, and its TTFT
+objective times the shares of their TPOT slack that a second takes from them. o*gap: own decoding; a gap is
 a step beside all R that run there now, those that still wait included (they will decode too: without them an instance
 with a long line looks empty), times the measured stretch by prefill in between (`instances/stretch.py`).
 o*R*(b + k*n): what each of the others' steps takes longer for it. kv: a soft price near full KV memory. Where no slot
@@ -20,7 +21,7 @@ is free, Q holds the wait for one.
 
 The price ranks. `forecast` is what the price is not: unweighted seconds to the first and to the last token.
 
-Until a pool has its first samples the price is the least pending work (`cold_price`).
+Until a pool has `samples_warm` samples the price is the least pending work (`cold`).
 
 What an instance contributes is derived once, when something on it changes, into an immutable `Row`; a decision only
 multiplies. Below `VECTOR_FROM` instances a plain loop is quicker than numpy, above it numpy; both give the same.

@@ -6,7 +6,7 @@ price stands in a matrix lanes x positions, and an event on one instance re-pric
 
 `best` looks at the whole queue. By key (arrival + 0.5 s + 3 * min(own work, 2 s), within priority): short work goes a
 little ahead, nothing waits for ever. A request goes
-  - to its cheapest instance, if that is open (idle, or little prefill pending: `scheduling/opening.py`), else
+  - to its cheapest instance, if that is open (`scheduling/opening.py`), else
   - to the cheapest instance that is open, if an open one is idle, or if it costs at most the slack more, else
   - unless it may be shed, to that instance all the same if the dearest part of the difference is not a prefix that the
     cheapest holds: a better place of another kind is there to be found again, and waiting for it idles an engine, else
