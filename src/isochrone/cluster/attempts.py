@@ -114,7 +114,9 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     instance.ledger.leave(flight, now)
     for policy in world.listeners:
         policy.ended(flow.request, instance, flow.decision.output_tokens or event.output_tokens, now)
-    last = next(one for one in reversed(flow.decision.tries) if one.attempt == flight.attempt)
+    last = flow.decision.tries[-1]
+    if last.attempt != flight.attempt:  # the other one of two
+        last = next(one for one in reversed(flow.decision.tries) if one.attempt == flight.attempt)
     last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
     world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)
     if outcome is Outcome.DONE:
