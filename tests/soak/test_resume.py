@@ -37,5 +37,5 @@ async def _waves(folder: Path, requests: int, stream: bool, chance: random.Rando
             again = sum(len(record.tries) > 1 for record in service.cluster.decisions(requests))
             assert again >= min(requests, 1000) // 20, "the faults have hit something"
             print(
-                f"{requests} requests, {gateway.kept.resumed} continuations; of the last {again} tried again; all alike"
+                f"{requests} answers as ever: {gateway.kept.resumed} continuations, {again} of the last 1,000 tried again"
             )

@@ -153,7 +153,7 @@ def test_f05_an_engine_that_is_dead_behind_its_health_check_leaves_the_rotation(
                         served.gateway.submit(Probed(engine.id, Verdict.OK))
             trials = len(bad.requests) - settings.failures_eject
             assert 0 <= trials <= 60 / 5, "after a few failures, no more than one for each good heartbeat"
-            assert len(bad.requests) <= (10 if how == "never answers" else 15), "rarer, where each costs its client time"
+            assert len(bad.requests) <= (10 if how == "never answers" else 15), "rarer where each costs time"
             states = {view.id: view.state for view in served.gateway.cluster.instances()}
             assert states[bad.id] in ("ejected", "probing")
             bad.script = good.script
