@@ -13,7 +13,7 @@ import random
 import time
 
 from isochrone.cluster import Cluster
-from isochrone.cluster.placement import choose, hits, refresh
+from isochrone.cluster.choosing import choose, hits, refresh
 from isochrone.kv.hashing import chain, text_salt
 from isochrone.nouns.commands import Dispatch
 from isochrone.nouns.events import Accepted, Arrived, Ended, FirstToken, Found, ModelsSeen, Outcome, Probed, Verdict

@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "a hit may be the whole prompt",
-        "cluster/placement.py",
+        "cluster/choosing.py",
         "most = flow.ask.prompt_tokens - 1",
         "most = flow.ask.prompt_tokens",
         (SMALL_PRINT,),

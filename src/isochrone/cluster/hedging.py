@@ -11,7 +11,8 @@ out; the cluster says so again when it hears of the first token, for drivers tha
 
 import heapq
 
-from isochrone.cluster.placement import choose_beside, dispatch, refresh
+from isochrone.cluster.choosing import choose_beside, refresh
+from isochrone.cluster.dispatching import dispatch
 from isochrone.cluster.world import Flow, World
 from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
