@@ -36,4 +36,4 @@ async def _waves(folder: Path, requests: int, stream: bool, chance: random.Rando
             assert gateway.brain.faults == 0
             again = sum(len(record.tries) > 1 for record in service.cluster.decisions(requests))
             assert again >= min(requests, 1000) // 20, "the faults have hit something"
-            print(f"{requests} answers as ever; {gateway.kept.resumed} continued, {again} of the last 1,000 tried again")
+            print(f"{requests} answers as ever; {gateway.kept.resumed} continued, {again} of the last tried again")
