@@ -35,6 +35,9 @@ mutants: venv ## put named faults into the core, one at a time, and see that the
 fuzz: venv ## 100,000 examples for each test of tests/fuzz, about 40 minutes; ISOCHRONE_FUZZ_EXAMPLES=...
 	ISOCHRONE_FUZZ_EXAMPLES=$${ISOCHRONE_FUZZ_EXAMPLES:-100000} $(BIN)/pytest tests/fuzz --timeout=0 -v $(ARGS)
 
+audit: ## known vulnerabilities of the locked versions; needs the network
+	scripts/audit.sh $(ARGS)
+
 bench: venv ## what can be measured, and how
 	@sed -n '1,200p' benchmarks/README.md
 
