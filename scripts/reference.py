@@ -22,7 +22,8 @@ from isochrone.cluster import Cluster
 from isochrone.cluster.view import InstanceView, QueueView
 from isochrone.config.driver import KeyPlan
 from isochrone.config.reference import Setting, limits, settings
-from isochrone.config.schema import InstanceEntry, RuleEntry, SloEntry, TargetEntry, TenantEntry, TlsGroup
+from isochrone.config.schema import InstanceEntry, TlsGroup
+from isochrone.config.schema_clients import RuleEntry, SloEntry, TargetEntry, TenantEntry
 from isochrone.gateway import decisions, gauges
 from isochrone.gateway.app import Gateway
 from isochrone.gateway.keywatch import KeyWatch

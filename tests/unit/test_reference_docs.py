@@ -12,7 +12,7 @@ from isochrone.config import build
 from isochrone.config.driver import RelayLimits
 from isochrone.config.loader import load
 from isochrone.config.reference import limits
-from isochrone.config.schema import LimitsGroup, PricingGroup
+from isochrone.config.schema_limits import LimitsGroup, PricingGroup
 from isochrone.gateway.admin import Admin
 from isochrone.nouns.decision import Candidate, Decision, Try
 from isochrone.nouns.settings import Settings

@@ -9,7 +9,8 @@ from isochrone.access.aliases import Aliases
 from isochrone.access.tenants import Tenant
 from isochrone.config.driver import OTHER_ROUTE, Access, KeyPlan, Link, RelayLimits, Routes, Rule, Tls, TokenPlan
 from isochrone.config.problems import ConfigError, nearest
-from isochrone.config.schema import File, InstanceEntry, SloEntry
+from isochrone.config.schema import File, InstanceEntry
+from isochrone.config.schema_clients import SloEntry
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings

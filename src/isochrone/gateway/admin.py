@@ -23,9 +23,10 @@ from isochrone.adapters.keystore import StoreError
 from isochrone.cluster.cluster import Cluster
 from isochrone.config.build import Configuration, instance_spec, link
 from isochrone.config.driver import Link
+from isochrone.config.fields import Group
 from isochrone.config.problems import ConfigError, nearest
 from isochrone.config.reference import settings, values
-from isochrone.config.schema import Group, InstanceEntry
+from isochrone.config.schema import InstanceEntry
 from isochrone.gateway import clock, openapi
 from isochrone.gateway.admin_guard import AdminError, Endpoint, body_of, check_target, guarded, is_loopback, json
 from isochrone.gateway.decisions import as_json, brief

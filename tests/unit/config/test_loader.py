@@ -8,7 +8,7 @@ from isochrone.config.build import Configuration
 from isochrone.config.driver import Link, RelayLimits, Tls
 from isochrone.config.loader import load
 from isochrone.config.problems import ConfigError
-from isochrone.config.schema import LimitsGroup
+from isochrone.config.schema_limits import LimitsGroup
 from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings
 
