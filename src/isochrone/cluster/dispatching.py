@@ -6,6 +6,7 @@ from isochrone.cluster.deadlines import limits_for
 from isochrone.cluster.evidence import evidence, spread
 from isochrone.cluster.world import Flow, ModelPool, World
 from isochrone.instances.ledger import Flight
+from isochrone.instances.table import Instance
 from isochrone.nouns.commands import Dispatch
 from isochrone.nouns.decision import Try
 from isochrone.nouns.events import attempt_id
@@ -23,49 +24,17 @@ def dispatch(
 ) -> None:  # fmt: skip
     """Bind the request to the instance at this position: ledger, index, record, command. `hedge`: beside an attempt."""
     pool, ask, request = flow.pool, flow.ask, flow.request
-    instance, row = pool.members[position], pool.rows[position]
-    ledger = instance.ledger
-    hit = ask.hits[position] if ask.hits is not None else 0
-    ttft_s, e2e_s = forecast(ask, row, position, now)
+    instance = pool.members[position]
+    ttft_s, e2e_s = forecast(ask, pool.rows[position], position, now)
     flow.ordinal += 1
     world.attempts_given += 1
-    flight = Flight(
-        attempt=attempt_id(flow.relay, flow.epoch, world.attempts_given),
-        request=request.id,
-        slot=instance.slot,
-        incarnation=instance.incarnation,
-        ordinal=flow.ordinal,
-        dispatched_at=now,
-        prompt_tokens=ask.prompt_tokens,
-        uncached_tokens=ask.prompt_tokens - int(hit),
-        work_ns=int(own_work_s(ask.prompt_tokens, int(hit), row) * SECOND),
-        expected_output=int(ask.output_tokens),
-        generates=request.generates,
-        tpot_slo_s=flow.slo.tpot_s if flow.slo is not None else None,
-        batch_then=row.batch,
-        context_then=ledger.context_tokens,
-        busy_then=not row.idle,
-        slot_bound=not row.has_slot,
-    )
-    flight.tokens_ahead, flight.pairs_ahead = ledger.ahead(now)
-    ledger.enter(flight, now)
-    if ledger.in_flight == 1:
-        instance.heard_at = now
-    if len(pool.members) > 1:
-        world.watch_silence(now)
-    if flow.counted:
-        sharing.bound(flow, flight)
+    flight = _flight(world, now, flow, position)
+    _enter(world, now, flow, flight, instance)
     if flow.ordinal == 1:
         world.budget.dispatched_tokens += ask.prompt_tokens
         if world.settings.hedge_ratio:
             many = request.stream and len(pool.members) > 1
-            world.hedges.sent(
-                now, flight.attempt, flight.uncached_tokens, ttft_s, world.settings.hedge_ratio, many
-            )  # fmt: skip
-    if world.prices_slack and flight.tpot_slo_s is not None and instance.slack_at < 0:
-        instance.slack_at = 0
-    instance.admitted += 1
-    instance.last_dispatch_at = now
+            world.hedges.sent(now, flight.attempt, flight.uncached_tokens, ttft_s, world.settings.hedge_ratio, many)
     flow.flight, flow.instance = flight, instance
     world.flights[flight.attempt] = flow
     world.policy.chosen(ask, request, pool, position, now)
@@ -78,7 +47,6 @@ def dispatch(
     if instance.life.dispatched(flight.attempt) is not None:
         world.regroup(instance)  # on trial, and its one place is taken
     world.touch(instance)
-    context = instance.models.get(pool.model) if flow.continues else None
     world.out.append(
         Dispatch(
             request.id,
@@ -87,11 +55,54 @@ def dispatch(
             limits_for(world, now, flow),
             flow.ordinal,
             flow.continues,
-            context,
+            instance.models.get(pool.model) if flow.continues else None,
             pool.model if flow.decision.fallback_from else "",
             hedge,
         )
     )
+
+
+def _flight(world: World, now: Instant, flow: Flow, position: int) -> Flight:
+    """The attempt as the ledger will know it: what it puts in, and how things stood when it was sent."""
+    ask = flow.ask
+    instance, row = flow.pool.members[position], flow.pool.rows[position]
+    hit = int(ask.hits[position]) if ask.hits is not None else 0
+    flight = Flight(
+        attempt=attempt_id(flow.relay, flow.epoch, world.attempts_given),
+        request=flow.request.id,
+        slot=instance.slot,
+        incarnation=instance.incarnation,
+        ordinal=flow.ordinal,
+        dispatched_at=now,
+        prompt_tokens=ask.prompt_tokens,
+        uncached_tokens=ask.prompt_tokens - hit,
+        work_ns=int(own_work_s(ask.prompt_tokens, hit, row) * SECOND),
+        expected_output=int(ask.output_tokens),
+        generates=flow.request.generates,
+        tpot_slo_s=flow.slo.tpot_s if flow.slo is not None else None,
+        batch_then=row.batch,
+        context_then=instance.ledger.context_tokens,
+        busy_then=not row.idle,
+        slot_bound=not row.has_slot,
+    )
+    flight.tokens_ahead, flight.pairs_ahead = instance.ledger.ahead(now)
+    return flight
+
+
+def _enter(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance) -> None:
+    """The instance has one attempt more; from here on its silence means something."""
+    ledger = instance.ledger
+    ledger.enter(flight, now)
+    if ledger.in_flight == 1:
+        instance.heard_at = now
+    if len(flow.pool.members) > 1:
+        world.watch_silence(now)
+    if flow.counted:
+        sharing.bound(flow, flight)
+    if world.prices_slack and flight.tpot_slo_s is not None and instance.slack_at < 0:
+        instance.slack_at = 0
+    instance.admitted += 1
+    instance.last_dispatch_at = now
 
 
 def _rehit(world: World, pool: ModelPool, position: int, first_block: int) -> None:
