@@ -17,7 +17,8 @@ from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.pool import Pool
-from isochrone.scheduling.price import Ask, Row, derive, equal_cost_terms, forecast
+from isochrone.scheduling.price import Ask, Row, derive, forecast
+from isochrone.scheduling.terms import equal_cost_terms
 
 STEP = Coefficients(step_s=0.015, token_s=60e-6, kv_s=80e-9, pair_s=2.8e-9)
 CHUNK = 2048

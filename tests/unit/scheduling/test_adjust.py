@@ -10,7 +10,8 @@ from isochrone.nouns.instant import SECOND
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.adjust import RAMP_MIN, adjusted, adjusts_all
 from isochrone.scheduling.parts import PARTS, effective
-from isochrone.scheduling.price import Ask, Row, equal_cost, equal_cost_terms
+from isochrone.scheduling.price import Ask, Row, equal_cost
+from isochrone.scheduling.terms import equal_cost_terms
 from tests.support.rows import make_pool
 
 ASK = Ask(prompt_tokens=4_000, output_tokens=200.0)

@@ -9,6 +9,7 @@ from isochrone.scheduling import price
 from isochrone.scheduling.policies.base import Priced, Quiet
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row
+from isochrone.scheduling.terms import cold_terms, equal_cost_terms
 
 
 class EqualCost(Quiet):
@@ -31,7 +32,7 @@ class EqualCost(Quiet):
         return few(ask, pool.rows, now)
 
     def terms(self, ask: Ask, row: Row, position: int, price_s: float, now: Instant) -> dict[str, float]:
-        warm = price.equal_cost_terms(ask, row, position, now)
+        warm = equal_cost_terms(ask, row, position, now)
         if abs(sum(warm.values()) - price_s) <= 1e-6 * max(1.0, abs(price_s)):
             return warm
-        return price.cold_terms(ask, row, position, now)
+        return cold_terms(ask, row, position, now)
