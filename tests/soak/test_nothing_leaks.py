@@ -78,7 +78,8 @@ class Crowd:
     async def _leave(self, one: RawClient, chance: random.Random) -> str:
         """At some byte of the answer, or before its first, with FIN or RST."""
         for _ in range(chance.randrange(20)):
-            self.chunks += (await one.reader.read(4096)).count(b"data: {")
+            data = await one.reader.read(4096)
+            self.chunks += data.count(b"data: {")
         one.reset() if chance.random() < 0.5 else one.close()
         return "left"
 

@@ -5,7 +5,9 @@ import sys
 
 import anthropic
 
-ASKED = {"model": "tiny", "max_tokens": 12, "temperature": 0.0, "messages": [{"role": "user", "content": "hello"}]}
+MESSAGES = [{"role": "user", "content": "hello"}]
+ASKED = {"model": "tiny", "max_tokens": 12, "messages": MESSAGES, "extra_body": {"temperature": 0}}
+"""The client has no argument for the temperature any more; the API has."""
 
 
 def main(url: str) -> None:
@@ -14,7 +16,7 @@ def main(url: str) -> None:
         with client.messages.stream(**ASKED) as stream:
             streamed = "".join(stream.text_stream)
             last = stream.get_final_message()
-        counted = client.messages.count_tokens(model="tiny", messages=ASKED["messages"])
+        counted = client.messages.count_tokens(model="tiny", messages=MESSAGES)
         errors = {}
         for name, changes in (("model", {"model": "huge"}), ("path", {"messages": 7})):
             try:
