@@ -9,7 +9,7 @@ from pathlib import Path
 from isochrone.nouns.settings import Settings
 from isochrone.simulator import on_ray, sweep
 from isochrone.simulator.fleet import fleet
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.sweep import Arm, Job, Result
 
 

@@ -12,7 +12,7 @@ from isochrone.nouns.settings import Settings
 from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.realtime import simulated
 from isochrone.simulator.fleet import Fleet, Member
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.profiles import PROFILES
 from isochrone.twin.steptime import StepTime

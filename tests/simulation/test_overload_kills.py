@@ -13,7 +13,8 @@ from isochrone.nouns.decision import Decision
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import fleet
-from isochrone.simulator.run import Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.workload import Call, Workload
 
 SECOND = 10**9

@@ -17,7 +17,8 @@ from isochrone.simulator.experts import Experts
 from isochrone.simulator.faults import FAULTS, Fault
 from isochrone.simulator.fleet import Fleet, fleet, in_pools
 from isochrone.simulator.pairs import Pairs
-from isochrone.simulator.run import Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.workload import Call, Workload
 
 SEEDS = 60

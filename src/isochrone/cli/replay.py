@@ -5,7 +5,7 @@ import sys
 import click
 
 from isochrone.simulator.invariants import Broken
-from isochrone.simulator.run import Run
+from isochrone.simulator.plan import Run
 from isochrone.simulator.story import Story, of_settings
 from isochrone.simulator.swarm import Drawn, draw, watched
 

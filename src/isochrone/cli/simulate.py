@@ -24,8 +24,8 @@ from isochrone.cli.simulate_words import (
 from isochrone.simulator import report, results
 from isochrone.simulator.faults import check_instances, read_faults
 from isochrone.simulator.generators import PREFIX
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.requests import TOLD, Objective
-from isochrone.simulator.run import Plan
 from isochrone.simulator.shaping import Part
 from isochrone.simulator.sweep import Arm, Job, Result
 from isochrone.simulator.workload import CALLS_MAX, BadWorkload

@@ -19,7 +19,7 @@ from isochrone.simulator.belief.finding import Check, Data, Finding, Verdict
 from isochrone.simulator.belief.realtime import compare, simulated
 from isochrone.simulator.fleet import fleet
 from isochrone.simulator.generators import generate
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.workload import Workload
 
 PROFILE = "a100-80g-27b-bf16"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isochrone.simulator.plan import Run
 from isochrone.simulator.requests import Objective
-from isochrone.simulator.run import Run
 from isochrone.simulator.tally import UNSEEN
 from isochrone.simulator.unloaded import first_token_s
 from isochrone.simulator.workload import Call

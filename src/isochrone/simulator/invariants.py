@@ -28,8 +28,9 @@ from isochrone.nouns.instance import State
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.scheduling.policies import make
 from isochrone.scheduling.reservation import LARGE_RATIO
+from isochrone.simulator.plan import Plan, Run
 from isochrone.simulator.relayed import Act, Asked, Client, Relayed
-from isochrone.simulator.run import START, Plan, Run
+from isochrone.simulator.run import START
 from isochrone.simulator.workload import Workload
 
 TAKES = frozenset({State.READY.value, State.SUSPECT.value, State.PROBING.value})

@@ -25,8 +25,9 @@ from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request, Slo
 from isochrone.simulator.fleet import DECODE, PREFILL
 from isochrone.simulator.host import DOWN, Sent
+from isochrone.simulator.plan import Plan, Run
 from isochrone.simulator.requests import Requests
-from isochrone.simulator.run import Plan, Run, Simulation
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.tally import Tally
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.sequence import TwinRequest

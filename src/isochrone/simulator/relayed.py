@@ -29,7 +29,8 @@ from isochrone.nouns.request import Slo
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.answers import StreamedAnswer, Wish
 from isochrone.simulator.host import Sent
-from isochrone.simulator.run import START, Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import START, Simulation
 from isochrone.simulator.workload import Workload
 
 
@@ -178,7 +179,7 @@ class Relayed(Simulation):
         if asked.answer is not None:
             if fault := asked.answer.begin(command.continues):
                 self.wrong(fault, command.request)
-            self.told[int(command.request)] = asked.answer.before
+            self.said_tokens[int(command.request)] = asked.answer.before
         asked.attempts.append(command.instance)
         asked.open = command.attempt
         self.on[command.instance] += 1

@@ -11,7 +11,6 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from isochrone.cluster import Cluster
 from isochrone.nouns.commands import Abort, Dispatch, Record
@@ -22,22 +21,21 @@ from isochrone.nouns.events import (
     FirstToken,
     Found,
     ModelsSeen,
-    Observed,
     Outcome,
     Probed,
     Progress,
     Verdict,
     Woke,
 )
-from isochrone.nouns.instant import MILLISECOND, SECOND, Instant, nanoseconds
+from isochrone.nouns.instant import SECOND, Instant, nanoseconds
 from isochrone.nouns.request import Usage
-from isochrone.nouns.settings import Settings
-from isochrone.simulator.faults import Fault
-from isochrone.simulator.fleet import Fleet, Member
+from isochrone.simulator.beats import Beats
+from isochrone.simulator.fleet import Member
 from isochrone.simulator.gateways import Door, Gateways
 from isochrone.simulator.host import DOWN, REPORT_TOKENS, UP, Host, Sent
 from isochrone.simulator.mishaps import Mishaps
-from isochrone.simulator.requests import Objective, Requests
+from isochrone.simulator.plan import Plan, Run
+from isochrone.simulator.requests import Requests
 from isochrone.simulator.tally import Tally
 from isochrone.simulator.timeline import Timeline
 from isochrone.simulator.unloaded import whole_s
@@ -58,40 +56,6 @@ OVERTIME_NS = 4 * 3600 * SECOND
 Handler = Callable[[object], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything about a run but the workload and the seed."""
-
-    settings: Settings
-    fleet: Fleet
-    objective: Objective = field(default_factory=Objective)
-    told: str = "nothing"
-    faults: tuple[Fault, ...] = ()
-    resumable: bool = True
-    """The relay can continue a stream elsewhere."""
-    samples: int = 0
-    """Points of the timelines of load and memory; 0: none are kept."""
-    gateways: int = 1
-    """Clusters in front of the same instances."""
-    sticky: bool = False
-    """A session's requests all come to one gateway."""
-    link_gbps: float = 400.0
-    """Gigabits a second of each instance's link, where prompts and answers are computed in different pools."""
-
-
-@dataclass(slots=True)
-class Run:
-    """What came out."""
-
-    tally: Tally
-    virtual_s: float
-    preemptions: int
-    hit_tokens: int
-    query_tokens: int
-    timeline: Timeline | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 class Simulation:
     """One workload on one cluster."""
 
@@ -107,7 +71,7 @@ class Simulation:
         self._engines: dict[int, LockStep] = {}
         """Those of several ranks, by number."""
         self.sent: dict[int, Sent] = {}
-        self.told: dict[int, int] = {}
+        self.said_tokens: dict[int, int] = {}
         """Call -> tokens of its answer that its client has; only for calls that have lost an attempt."""
         self._heap: list[tuple[Instant, int, Handler, object]] = []
         self._entries = 0
@@ -117,14 +81,11 @@ class Simulation:
         self._opening = iter([number for number in range(len(self.calls)) if number not in follows])
         self._waiting_first: deque[tuple[Instant, int]] = deque()
         """Deadlines of first tokens, in order of dispatch."""
-        self._chance = random.Random(f"driver {seed}")
         self._requests = self.requests(workload.block_tokens, seed)
         self._mishaps = Mishaps(self)
         self._report_tokens = REPORT_TOKENS * (4 if len(plan.fleet.members) >= MANY_INSTANCES else 1)
         self.timeline: Timeline | None = None
-        self._beat_s = plan.settings.heartbeat_interval_s / plan.gateways
-        self._scrape_s = plan.settings.scrape_interval_s / plan.gateways
-        """Gateways take turns."""
+        self._beats = Beats(self, seed)
         self._longest = max((one.prompt_tokens + one.output_tokens for one in self.calls), default=1)
 
     def _door(self, seed: int) -> Door:
@@ -229,7 +190,7 @@ class Simulation:
             known = [forecast for forecast in forecasts if forecast is not None]
             if known:
                 self.tally.spreads.append(max(known) - min(known))
-        self.told.pop(number, None)
+        self.said_tokens.pop(number, None)
         self.release_next(number)
 
     def release_next(self, number: int) -> None:
@@ -271,7 +232,7 @@ class Simulation:
     def _dispatch(self, command: Dispatch) -> None:
         number = int(command.request)
         host = self.hosts[command.instance]
-        before = self.told.get(number, 0) if command.continues else 0
+        before = self.said_tokens.get(number, 0) if command.continues else 0
         sent = Sent(call=number, attempt=command.attempt, host=host, row=None, before=before)
         self.sent[command.attempt] = sent
         if host.mode != UP:
@@ -306,7 +267,7 @@ class Simulation:
 
     def delivered(self, sent: Sent) -> bool:
         """The client has some of the answer."""
-        return sent.first or self.told.get(sent.call, 0) > 0
+        return sent.first or self.said_tokens.get(sent.call, 0) > 0
 
     def end(self, sent: Sent, outcome: Outcome, status: int = 0) -> None:
         """The attempt is over without a whole answer; nothing where that is known already."""
@@ -317,7 +278,7 @@ class Simulation:
         tokens = sent.before + (row.emitted if row is not None else 0)
         delivered = self.delivered(sent)
         if delivered:
-            self.told[sent.call] = tokens
+            self.said_tokens[sent.call] = tokens
         resumable = delivered and self.plan.resumable and tokens < self.calls[sent.call].output_tokens
         self.feed(Ended(sent.attempt, outcome, delivered, status, None, tokens, resumable=resumable))
         self.wake(host)
@@ -339,37 +300,13 @@ class Simulation:
         self.feed(Found(host.spec()))
         self.feed(ModelsSeen(host.id, (host.card(),)))
         self.feed(Probed(host.id, Verdict.OK))
-        self._scrape(host)
-        self.at(self.now + self._within(self._beat_s), self._beat, host)
-        self.at(self.now + self._within(self._scrape_s), self._scrape_again, host)
+        self._beats.begin(host)
 
     def host(self, number: int, member: Member) -> Host:
         """An instance that is about to join; it takes contexts as long as the workload needs."""
         context = max(member.profile.max_model_len, self._longest)
         group = self._engines.setdefault(member.engine, LockStep()) if member.engine is not None else None
         return Host(number, member, self.block_tokens, self.now, context, self._report_tokens, group)
-
-    def _within(self, interval_s: float) -> int:
-        return round(self._chance.random() * interval_s * SECOND) + MILLISECOND
-
-    def _beat(self, what: object) -> None:
-        assert isinstance(what, Host)
-        if not self._gone(what):
-            self.feed(Probed(what.id, what.verdict))
-            self.at(self.now + nanoseconds(self._beat_s), self._beat, what)
-
-    def _scrape_again(self, what: object) -> None:
-        assert isinstance(what, Host)
-        if not self._gone(what):
-            self._scrape(what)
-            self.at(self.now + nanoseconds(self._scrape_s), self._scrape_again, what)
-
-    def _scrape(self, host: Host) -> None:
-        if host.verdict is Verdict.OK:
-            self.feed(Observed(host.id, host.snapshot(), self.now))
-
-    def _gone(self, host: Host) -> bool:
-        return host.withdrawn and not host.sent
 
     def wake(self, host: Host) -> None:
         """See that the host is looked at when its twin has something to do."""
@@ -433,4 +370,4 @@ def simulate(plan: Plan, workload: Workload, seed: int = 0) -> Run:
     return Simulation(plan, workload, seed).run()
 
 
-__all__ = ["Plan", "Run", "Simulation", "simulate"]
+__all__ = ["Simulation", "simulate"]

@@ -17,9 +17,9 @@ from isochrone.scheduling.parts import PARTS
 from isochrone.simulator.faults import FAULTS, Fault
 from isochrone.simulator.fleet import Fleet, Member
 from isochrone.simulator.invariants import Note, Watched
+from isochrone.simulator.plan import Plan, Run
 from isochrone.simulator.relayed import Act, Client
 from isochrone.simulator.requests import TOLD
-from isochrone.simulator.run import Plan, Run
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.profiles import PROFILES
 

@@ -19,7 +19,8 @@ from isochrone.simulator import figures, generators
 from isochrone.simulator.figures import Columns, Figures
 from isochrone.simulator.fleet import Fleet
 from isochrone.simulator.formats import read
-from isochrone.simulator.run import Plan, simulate
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import simulate
 from isochrone.simulator.shaping import WHOLE, Part, part_of, shaped
 from isochrone.simulator.workload import Workload, without_lonely_tails
 

@@ -8,7 +8,8 @@ from isochrone.nouns.settings import Settings
 from isochrone.simulator.experts import Experts, asked, imbalance, parse, power_law
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import Fleet, fleet
-from isochrone.simulator.run import Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.workload import BadWorkload, Call, Workload
 
 SECOND = 10**9

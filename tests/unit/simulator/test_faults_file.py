@@ -7,7 +7,8 @@ import pytest
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import FAULTS, Fault, check_instances, read_faults
 from isochrone.simulator.fleet import Fleet, fleet
-from isochrone.simulator.run import Plan, Run, Simulation, simulate
+from isochrone.simulator.plan import Plan, Run
+from isochrone.simulator.run import Simulation, simulate
 from isochrone.simulator.workload import BadWorkload, Call, Workload
 
 SECOND = 10**9

@@ -7,9 +7,9 @@ import pytest
 from isochrone.nouns.decision import Decision, Try
 from isochrone.simulator import plots
 from isochrone.simulator.figures import MEANINGS, Columns, cdf, figures
+from isochrone.simulator.plan import Run
 from isochrone.simulator.requests import Objective
 from isochrone.simulator.results import compared, document, half_width, leader, student_t
-from isochrone.simulator.run import Run
 from isochrone.simulator.sweep import Result
 from isochrone.simulator.tally import Tally
 from isochrone.simulator.unloaded import carries, first_token_s, whole_s

@@ -13,7 +13,8 @@ from isochrone.nouns.request import Request
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.fleet import fleet
 from isochrone.simulator.gateways import RELAYS, Gateways, relay_of
-from isochrone.simulator.run import Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.workload import Call, Workload
 
 SECOND = 10**9

@@ -8,7 +8,8 @@ from isochrone.nouns.settings import Settings
 from isochrone.simulator.faults import Fault
 from isochrone.simulator.fleet import DECODE, PREFILL, Fleet, fleet, in_pools
 from isochrone.simulator.pairs import Pairs, joined, legs
-from isochrone.simulator.run import START, Plan, simulate
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import START, simulate
 from isochrone.simulator.unloaded import first_token_s
 from isochrone.simulator.workload import BadWorkload, Call, Workload
 from isochrone.twin.profiles import PROFILES

@@ -8,8 +8,9 @@ from isochrone.kv.hashing import block_end
 from isochrone.nouns.events import Ended, Event, FirstToken, Progress
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.fleet import Fleet, fleet
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.requests import Objective, Requests
-from isochrone.simulator.run import START, Plan, Simulation, simulate
+from isochrone.simulator.run import START, Simulation, simulate
 from isochrone.simulator.unloaded import whole_s
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.profiles import PROFILES

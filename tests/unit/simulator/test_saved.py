@@ -9,7 +9,7 @@ import pytest
 from isochrone.nouns.settings import Settings
 from isochrone.simulator import saved
 from isochrone.simulator.fleet import fleet
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.saved import SavedRuns
 from isochrone.simulator.sweep import Arm, Job, run_job
 from isochrone.simulator.workload import BadWorkload

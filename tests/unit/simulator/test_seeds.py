@@ -5,8 +5,9 @@ import pytest
 from isochrone.nouns.settings import Settings
 from isochrone.simulator.fleet import fleet
 from isochrone.simulator.generators import GENERATORS, generate
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.requests import Objective, Requests
-from isochrone.simulator.run import Plan, simulate
+from isochrone.simulator.run import simulate
 from isochrone.simulator.shaping import shaped
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.profiles import PROFILES

@@ -26,7 +26,7 @@ from isochrone.simulator.belief.llmd_ladder import OUTPUT_TOKENS, Ladder, ladder
 from isochrone.simulator.belief.llmd_policies import SCRAPE_INTERVAL_S
 from isochrone.simulator.belief.llmd_run import UNDER_WAY_MAX, LadderRun
 from isochrone.simulator.fleet import Fleet, Member
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.twin.profiles import PROFILES, Profile
 from isochrone.twin.steptime import StepTime
 

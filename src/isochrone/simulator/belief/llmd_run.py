@@ -10,7 +10,8 @@ import msgspec
 from isochrone.nouns.instance import Snapshot
 from isochrone.simulator.fleet import Member
 from isochrone.simulator.host import Host
-from isochrone.simulator.run import Plan, Simulation
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import Simulation
 from isochrone.simulator.workload import Workload
 from isochrone.twin.gauges import GaugedEngine
 

@@ -17,7 +17,8 @@ from isochrone.simulator.belief.finding import Check, Data, Finding, Row, Verdic
 from isochrone.simulator.belief.lru import PrefixLru
 from isochrone.simulator.fleet import Fleet, Member
 from isochrone.simulator.formats import read
-from isochrone.simulator.run import Plan, simulate
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import simulate
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.profiles import PROFILES, Profile
 from isochrone.twin.steptime import StepTime

@@ -9,7 +9,8 @@ import numpy as np
 
 from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.finding import Finding, Verdict, compared
-from isochrone.simulator.run import Plan, simulate
+from isochrone.simulator.plan import Plan
+from isochrone.simulator.run import simulate
 from isochrone.simulator.workload import Workload
 
 PERCENTILES = (50, 90)

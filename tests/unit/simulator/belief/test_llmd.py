@@ -13,8 +13,8 @@ from isochrone.simulator.belief.llmd_ladder import BLOCK_TOKENS, Ladder, ladders
 from isochrone.simulator.belief.llmd_policies import MATCH_BYTES, Estimated, Weights, _within
 from isochrone.simulator.belief.llmd_run import LadderRun
 from isochrone.simulator.fleet import Fleet, Member
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.requests import Objective, Requests
-from isochrone.simulator.run import Plan
 from isochrone.twin.profiles import PROFILES
 
 

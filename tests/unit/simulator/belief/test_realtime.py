@@ -8,7 +8,7 @@ from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.finding import Finding, Verdict
 from isochrone.simulator.belief.realtime import compare, figures, simulated, spread_of
 from isochrone.simulator.fleet import fleet
-from isochrone.simulator.run import Plan
+from isochrone.simulator.plan import Plan
 from isochrone.simulator.workload import Call, Workload
 
 
