@@ -2,43 +2,17 @@
 
 import asyncio
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from isochrone.nouns.settings import Settings
-from tests.support.calls import eventually
+from tests.support.emulated import Emulated, emulated
 from tests.support.raw_client import Answer, ask, post
 from tests.support.running import join, run, serving
 
 STREAMS = 200
 TOKENS = 120
 PATHS = ("/v1/chat/completions", "/v1/completions")
-
-
-@pytest.fixture
-def engines(tmp_path: Path) -> Iterator[list[tuple[subprocess.Popen[bytes], str]]]:
-    """Four processes with their URLs."""
-    files = [tmp_path / f"ready-{number}.json" for number in range(4)]
-    command = [sys.executable, "-m", "isochrone.cli.main", "emulate", "--port", "0", "--count", "1", "--model", "m"]
-    processes = [
-        subprocess.Popen([*command, "--ready-file", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for file in files
-    ]
-    try:
-        eventually(lambda: all(file.exists() for file in files), within_s=30)
-        urls = [json.loads(file.read_text())["urls"][0] for file in files]
-        yield list(zip(processes, urls, strict=True))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def body(number: int) -> bytes:
@@ -66,24 +40,23 @@ def said(answer: Answer) -> bytes:
 
 
 def test_200_streams_are_the_same_whatever_becomes_of_three_engines(
-    engines: list[tuple[subprocess.Popen[bytes], str]],
+    tmp_path: Path,
 ) -> None:
-    (killed, _), (stopped, _), (_, drained), (_, whole) = engines
     settings = Settings(policy="least-request", first_token_s=2.0, gap_s=0.8, drain_move_s=0.05, attempts_max=4)
 
-    async def test() -> None:
-        direct = int(whole.rpartition(":")[2])
-        undisturbed = await asyncio.gather(*(stream(direct, number) for number in range(STREAMS)))
+    async def test(engines: list[Emulated]) -> None:
+        killed, stopped, drained, whole = engines
+        undisturbed = await asyncio.gather(*(stream(whole.port, number) for number in range(STREAMS)))
         async with serving(settings=settings) as served:
-            for _, url in engines:
-                join(served.gateway, url, url, kind="vllm")
+            for engine in engines:
+                join(served.gateway, engine.url, engine.url, kind="vllm")
             streams = asyncio.gather(*(stream(served.port, number) for number in range(STREAMS)))
             await asyncio.sleep(0.5)
-            os.kill(killed.pid, signal.SIGKILL)
+            killed.kill()
             await asyncio.sleep(0.2)
-            os.kill(stopped.pid, signal.SIGSTOP)
+            stopped.stop()
             await asyncio.sleep(0.2)
-            served.gateway.remove_instance(drained)
+            served.gateway.remove_instance(drained.url)
             answers = await streams
             assert [answer.status for answer in answers] == [200] * STREAMS
             different = [n for n in range(STREAMS) if said(answers[n]) != said(undisturbed[n])]
@@ -94,4 +67,5 @@ def test_200_streams_are_the_same_whatever_becomes_of_three_engines(
                 assert record.outcome == "done"
                 assert record.output_tokens == record.max_tokens or (record.output_tokens or 0) < TOKENS
 
-    run(test(), limit_s=60)
+    with emulated(tmp_path, 4) as engines:
+        run(test(engines), limit_s=60)

@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.calls import eventually
+from tests.support.emulated import Emulated, emulated
 from tests.support.raw_client import Answer, ask, post
 from tests.support.running import run
 from tests.support.workers import Crew, crew
@@ -22,22 +20,9 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.fixture
-def engines(tmp_path: Path) -> Iterator[list[tuple["subprocess.Popen[bytes]", str]]]:
-    """Two processes with their URLs."""
-    files = [tmp_path / f"ready-{number}.json" for number in range(2)]
-    command = [sys.executable, "-m", "isochrone.cli.main", "emulate", "--port", "0", "--count", "1", "--model", "m"]
-    processes = [
-        subprocess.Popen([*command, "--ready-file", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for file in files
-    ]
-    try:
-        eventually(lambda: all(file.exists() for file in files), within_s=30)
-        urls = [json.loads(file.read_text())["urls"][0] for file in files]
-        yield list(zip(processes, urls, strict=True))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def engines(tmp_path: Path) -> Iterator[list[Emulated]]:
+    with emulated(tmp_path, 2) as two:
+        yield two
 
 
 def body(number: int, tokens: int) -> bytes:
@@ -69,12 +54,9 @@ def is_complete(answer: Answer, tokens: int = TOKENS) -> bool:
     )
 
 
-Engines = list[tuple["subprocess.Popen[bytes]", str]]
-
-
-def test_deaths_under_load(engines: Engines, tmp_path: Path) -> None:
+def test_deaths_under_load(engines: list[Emulated], tmp_path: Path) -> None:
     async def test() -> None:
-        async with crew(tmp_path, *(url for _, url in engines)) as made:
+        async with crew(tmp_path, *(engine.url for engine in engines)) as made:
             tasks = []
             for number in range(STREAMS):
                 tasks.append(asyncio.create_task(stream(made, number)))
@@ -97,16 +79,14 @@ def test_deaths_under_load(engines: Engines, tmp_path: Path) -> None:
     run(test(), 60.0)
 
 
-def test_streams_resume_under_a_brain_that_never_dispatched_them(engines: Engines, tmp_path: Path) -> None:
-    (killed, _), _ = engines
-
+def test_streams_resume_under_a_brain_that_never_dispatched_them(engines: list[Emulated], tmp_path: Path) -> None:
     async def test() -> None:
-        async with crew(tmp_path, *(url for _, url in engines)) as made:
+        async with crew(tmp_path, *(engine.url for engine in engines)) as made:
             streams = asyncio.gather(*(stream(made, number, LONG) for number in range(MANY)))
             await made.until_metric("isochrone_instance_decode_requests", MANY)
             await made.replaced("brain", made.kill("brain"))
             await made.until_metric("isochrone_instance_decode_requests", MANY)
-            killed.kill()
+            engines[0].kill()
             answers = await streams
             assert all(answer is not None and is_complete(answer, LONG) for answer in answers)
             resumed = [n for n in range(MANY) if len((await made.json(f"/admin/decisions/s-{n}"))["tries"]) == 2]

@@ -30,7 +30,7 @@ from isochrone.simulator.shaping import Part
 from isochrone.simulator.sweep import Arm, Job, Result
 from isochrone.simulator.workload import CALLS_MAX, BadWorkload
 
-JOBS_MAX = 100_000
+RUNS_MAX = 100_000
 """Runs of one sweep."""
 
 
@@ -183,8 +183,8 @@ def make_jobs(
         for seed in range(seeds)
         for arm in arms
     ]  # fmt: skip
-    if len(jobs) > JOBS_MAX:
-        raise click.ClickException(f"{len(jobs):,} runs are more than {JOBS_MAX:,}")
+    if len(jobs) > RUNS_MAX:
+        raise click.ClickException(f"{len(jobs):,} runs are more than {RUNS_MAX:,}")
     return jobs
 
 

@@ -43,7 +43,7 @@ from isochrone.nouns.instance import InstanceSpec
 
 log = logging.getLogger("isochrone.gateway")
 
-TURNED_AWAY_MAX = 64
+TURNED_AWAY_CONNECTIONS_MAX = 64
 """Connections beyond the limit that are open for the moment it takes to say so; the oldest is cut for the next."""
 DRAIN_POLL_S = 0.02
 LAST_WORDS_S = 1.0
@@ -113,7 +113,7 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self.connections_refused = 0
         self.turned_away: dict[ClientConnection, None] = {}
-        """Refused connections whose answer is on its way, oldest first: at most TURNED_AWAY_MAX."""
+        """Refused connections whose answer is on its way, oldest first: at most TURNED_AWAY_CONNECTIONS_MAX."""
         self.bodies = Bodies(settings.limits.bodies_bytes_max)
         self.kept = Kept(settings.limits.resume_bytes_max, settings.limits.resume_stream_bytes_max)
         access = settings.access
@@ -241,7 +241,7 @@ class Gateway:
         if len(self.connections) >= self.limits.connections_max or self.draining:
             self.connections_refused += 1
             self.turned_away[connection] = None
-            if len(self.turned_away) > TURNED_AWAY_MAX:
+            if len(self.turned_away) > TURNED_AWAY_CONNECTIONS_MAX:
                 next(iter(self.turned_away)).abort()
             connection.turn_away(local.draining() if self.draining else local.crowded(self.limits.connections_max))
         else:

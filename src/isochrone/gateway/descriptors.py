@@ -9,7 +9,7 @@ import resource
 
 OPEN_FILES = 65_536
 """Open files asked for at the start, as far as the hard limit allows."""
-BACKLOG_MAX = 2048
+BACKLOG_CONNECTIONS_MAX = 2048
 """Connections that the kernel keeps for us while the loop is busy; they are all taken in at once."""
 BACKLOG_SHARE = 8
 """The backlog is at most this part of the open files: what is taken in at once must fit."""
@@ -39,7 +39,9 @@ def raise_limit() -> int:
 def backlog() -> int:
     """Connections to let the kernel keep."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return BACKLOG_MAX if soft == resource.RLIM_INFINITY else min(BACKLOG_MAX, max(1, soft // BACKLOG_SHARE))
+    if soft == resource.RLIM_INFINITY:
+        return BACKLOG_CONNECTIONS_MAX
+    return min(BACKLOG_CONNECTIONS_MAX, max(1, soft // BACKLOG_SHARE))
 
 
 def clients_max(open_files: int, instances: int) -> int:
