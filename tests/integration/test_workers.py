@@ -24,7 +24,7 @@ async def streams(stack: AsyncExitStack, crew: Crew, engine: FakeEngine) -> list
     clients = [await stack.enter_async_context(RawClient(crew.port)) for _ in range(CLIENTS)]
     for number, client in enumerate(clients):
         client.send(post(chat(stream=True), "/v1/chat/completions", f"x-request-id: stream-{number}"))
-    await engine.request(len(engine.requests) + CLIENTS if not engine.requests else CLIENTS)
+    await engine.request(CLIENTS)
     await crew.until_metric("isochrone_instance_decode_requests", CLIENTS)
     return clients
 

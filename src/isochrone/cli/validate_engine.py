@@ -191,7 +191,7 @@ def poisson(name: str, rate: float, mean_tokens: tuple[int, int]) -> Workload:
 
 
 def as_run(workload: Workload, served: Served) -> Run:
-    """Measured calls as `simulator/belief/measured.py` reads them. When each was scheduled is unknown, and not needed for its steps."""
+    """Measured calls as `measured.py` reads them. When each was scheduled is unknown, and not needed for its steps."""
     at = np.array([call.at / 1e9 for call in workload.calls])
     prompt = np.array([call.prompt_tokens for call in workload.calls])
     return Run(prompt, served.output, at, at, at + served.ttft_s, at + served.e2e_s)

@@ -18,7 +18,7 @@ from isochrone.simulator.workload import CALLS_MAX, BadWorkload, Call, Workload
 SHIFT_S_MAX = 60.0
 """Copies begin up to this much later, drawn evenly: without it all copies would have their bursts at once."""
 COPIES_MAX = 4000
-"""Copies of a workload: their numbers have to stay below the ids of blocks that nobody shares (`simulator/requests.py`)."""
+"""Copies of a workload: their numbers stay below the ids of blocks that nobody shares (`simulator/requests.py`)."""
 TICK_SHARE = 0.5
 """With fewer distinct arrival times than this share of the requests, times are ticks of the recording."""
 
