@@ -40,13 +40,12 @@ class Desk(Reception):
 
     def serve(self, client: ClientConnection, inbound: Inbound) -> None:
         error = inbound.error
-        code = "" if error is None else error.code
-        body = b"" if error is not None else b"".join(inbound.body)
-        self.seen.append(Seen(inbound.method, inbound.target, inbound.lines, body, code))
         if error is None:
+            self.seen.append(Seen(inbound.method, inbound.target, inbound.lines, b"".join(inbound.body), ""))
             self.gateway.bodies.release(inbound)
             client.answer(inbound, 200, b"", b"{}")
-        else:
+        else:  # how much of a bad head was read before its fault was seen depends on the cuts
+            self.seen.append(Seen(b"", b"", b"", b"", error.code))
             super().serve(client, inbound)
 
 
