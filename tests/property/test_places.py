@@ -11,7 +11,7 @@ from isochrone.nouns.instant import SECOND
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling.opening import is_open, open_places
 from isochrone.scheduling.places import FIELDS, Places
-from isochrone.scheduling.price import MATRIX_FIELDS, VECTOR_FROM, Ask, own_work_s
+from isochrone.scheduling.price import MATRIX_FIELDS, VECTOR_FROM, Ask, forecast, own_work_s
 from tests.support.rows import flight, make_pool
 
 SETTINGS = Settings(hold_chunks=2.0, slots_default=8, cap_ratio=0.6)
@@ -63,3 +63,10 @@ def test_what_the_price_takes_comes_first() -> None:
 
 def test_a_small_pool_keeps_none() -> None:
     assert make_pool(VECTOR_FROM - 1, 4, SETTINGS).places is None
+
+
+def test_forecasts_are_plain_numbers_wherever_hits_come_from() -> None:
+    """Large pools count hits in arrays; what is kept of a decision is written as JSON."""
+    pool = make_pool(VECTOR_FROM, 5, SETTINGS)
+    ask = Ask(prompt_tokens=2_000, output_tokens=50.0, hits=np.full(VECTOR_FROM, 512))  # type: ignore[arg-type]
+    assert {type(value) for value in forecast(ask, pool.rows[3], 3, SECOND)} == {float}

@@ -354,5 +354,5 @@ def forecast(ask: Ask, row: Row, position: int, now: Instant) -> tuple[float, fl
 
     A busy engine is half way through a step on average; a prompt takes at least one step of its own.
     """
-    ttft = first_token_s(ask.prompt_tokens, ask.hits[position] if ask.hits is not None else 0, row, now)
+    ttft = first_token_s(ask.prompt_tokens, int(ask.hits[position]) if ask.hits is not None else 0, row, now)
     return ttft, ttft + (ask.output_tokens - 1.0) * row.gap_s * row.level_factor if ask.output_tokens > 1.0 else ttft
