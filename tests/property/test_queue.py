@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +91,10 @@ def naive(waiting: list[Held], pool: Pool, now: Instant, fairness: Fairness | No
     return None
 
 
+def _uncapped(ask: Ask) -> Ask:
+    return msgspec.structs.replace(ask, step_s_max=0.0)
+
+
 @given(st.integers(0, 100_000), st.integers(2, 7), st.integers(0, 40), st.integers(0, 2 * SECOND))
 def test_best_is_what_the_rule_says(seed: int, positions: int, count: int, later: int) -> None:
     chance = random.Random(seed)
@@ -114,6 +119,13 @@ def test_best_is_what_the_rule_says(seed: int, positions: int, count: int, later
             changed = pool.refresh(SECOND, lambda i, at: derive(i, SETTINGS, lengths, at))
             assert list(changed) == busier
             queue.reprice(pool, changed)
+    somewhere = {
+        one.request
+        for one in waiting.values()
+        for position, row in enumerate(pool.rows)
+        if is_open(_uncapped(one.ask), row, now, SETTINGS, (one.ask.hits or [0] * positions)[position], one.since)
+    }
+    assert {one.request for one in queue.some_open(pool, now, SETTINGS)} == somewhere
     fairness = tenants(chance)
     choice = queue.best(pool, now, SETTINGS, fairness)
     expected = naive(list(waiting.values()), pool, now, fairness)

@@ -52,12 +52,9 @@ def next_held(
     fairness: Fairness | None = None,
 ) -> Choice | None:
     """The held request to send next and where, or None: `HeldQueue.best` for a policy that prices for itself."""
-    some = {sheddable: _any_open(pool.rows, sheddable, now, settings) for sheddable in (False, True)}
-    if not any(some.values()):
-        return None
-    for held in queue.in_turn(fairness):
+    for held in queue.in_turn(fairness, queue.some_open(pool, now, settings)):
         ask = held.ask
-        if held.apart or not some[ask.sheddable]:
+        if held.apart:
             continue
         ask.hits = queue.hits_of(held)
         prices = without(policy.prices(ask, request_of(held), pool, now), pool, held.barred)
@@ -69,8 +66,3 @@ def next_held(
         if position is not None:
             return held, position, prices
     return None
-
-
-def _any_open(rows: Sequence[Row], sheddable: bool, now: Instant, settings: Settings) -> bool:
-    ask = Ask(prompt_tokens=1, output_tokens=0.0, sheddable=sheddable)
-    return any(is_open(ask, row, now, settings) for row in rows)

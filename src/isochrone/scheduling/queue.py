@@ -20,7 +20,7 @@ among its own requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -193,6 +193,23 @@ class HeldQueue:
         held = self._first(goes, fairness)
         return held, int(takers[open_price[held.lane].argmin()]), price[held.lane]
 
+    def some_open(self, pool: Pool, now: Instant, settings: Settings) -> list[Held]:
+        """The requests that are open somewhere (`opening.is_open`, the cap aside), in no order: all that a policy which
+        prices for itself need be asked about."""
+        n = len(self._lanes)
+        if not n:
+            return []
+        assert not self.is_stale(pool)
+        places = self._places
+        pending = places.matrix[PENDING] + places.head_s(now)
+        chunks = np.where(self._sheddable(n), settings.hold_chunks_sheddable, settings.hold_chunks)
+        little = places.room & (pending <= chunks[:, None] * places.matrix[CHUNK])
+        if little.any():
+            tokens, due, since = self._numbers[[TOKENS, DUE_AT, SINCE], :n]
+            little &= ~unfit(places, tokens, self._hits[:n], due, since, now)
+        found: list[int] = np.flatnonzero((places.idle | little).any(axis=1)).tolist()
+        return [self._lanes[lane] for lane in found]
+
     def _sheddable(self, n: int) -> np.ndarray:
         sheddable: np.ndarray = self._numbers[MAY_SHED, :n] > 0.0
         return sheddable
@@ -222,9 +239,10 @@ class HeldQueue:
             held.line = fairness.line(tenant_of(held))
             self._numbers[LINE, held.lane] = held.line
 
-    def in_turn(self, fairness: Fairness | None) -> list[Held]:
-        """Everything held, by whose turn it is."""
-        return sorted(self.entries.values(), key=_by_key if fairness is None else _turn(fairness))
+    def in_turn(self, fairness: Fairness | None, some: Iterable[Held] | None = None) -> list[Held]:
+        """Everything held, or some of it, by whose turn it is."""
+        wanted = self.entries.values() if some is None else some
+        return sorted(wanted, key=_by_key if fairness is None else _turn(fairness))
 
     def in_order(self) -> list[Held]:
         """Everything held, by key."""
