@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,9 @@ class Crew:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         found = []
         for child in children:
-            comm = Path(f"/proc/{child}/comm")
-            if comm.exists() and comm.read_text().startswith(f"iso-{name}"):
-                found.append(int(child))
+            with suppress(FileNotFoundError, ProcessLookupError):  # ends while it is looked at
+                if Path(f"/proc/{child}/comm").read_text().startswith(f"iso-{name}"):
+                    found.append(int(child))
         return found
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
