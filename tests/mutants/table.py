@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "what a stream has said costs nothing where it goes on",
         "cluster/resume.py",
-        "flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate + event.output_tokens",
+        "flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate + said_tokens",
         "flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate",
         (SMALL_PRINT,),
     ),

@@ -2,6 +2,7 @@
 
 from isochrone.cluster import sharing
 from isochrone.cluster.requests import flow_of, pool_for, record_of
+from isochrone.cluster.resume import carry_over
 from isochrone.cluster.world import Flow, ModelPool, World
 from isochrone.instances.ledger import Flight
 from isochrone.instances.table import Instance
@@ -25,9 +26,7 @@ def adopted(world: World, now: Instant, event: Adopted) -> None:
     decision = record_of(world, event.arrived_at, request, pool.model, prompt_tokens)
     flow = flow_of(world, request, decision, pool, event.relay, event.epoch)
     if event.said_tokens is not None:
-        flow.continues, flow.said_tokens = True, event.said_tokens
-        flow.ask.prompt_tokens += event.said_tokens
-        flow.ask.output_tokens = max(1.0, flow.ask.output_tokens - event.said_tokens)
+        carry_over(flow, event.said_tokens)
     flow.ordinal = event.ordinal
     decision.winner = instance.id
     decision.first_token_at = event.first_token_at

@@ -49,7 +49,7 @@ def hits(world: World, flow: Flow, pool: ModelPool) -> Sequence[int] | None:
         if deepest == 0:
             return None
         ends = np.array([0] + [block_end(k) for k in range(deepest)])
-        vector: Sequence[int] = np.minimum((ends[depths] * tokens_per_byte).astype(np.int64), most)  # type: ignore[assignment]
+        vector: Sequence[int] = np.minimum((ends[depths] * tokens_per_byte).astype(np.int64), most)  # type: ignore[assignment]  # read by index only
         return vector
     few = world.index.hits(request.blocks, pool.slots)
     if not any(few):
@@ -90,7 +90,7 @@ def choose_beside(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] 
     ask.hits = hits(world, flow, pool)
     prices = without(world.policy.prices(ask, flow.request, pool, now), pool, _barred_now(flow) | {flight.slot})
     position = cheapest(prices, ask.hits if world.policy.ties_by_hit else None, world.chance)
-    opened = position is not None and is_open(ask, pool.rows[position], now, world.settings)
+    opened = position is not None and is_open(ask, pool.rows[position], now, world.settings, _hit(ask, position))
     return (position, prices) if position is not None and opened else None
 
 

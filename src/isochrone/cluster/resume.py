@@ -20,13 +20,13 @@ def may_continue(world: World, event: Ended) -> bool:
     return event.delivered and event.resumable and world.settings.resume
 
 
-def carry_over(flow: Flow, event: Ended) -> None:
+def carry_over(flow: Flow, said_tokens: int) -> None:
     """The next attempt's prompt is the request's own and what was generated; that much less is still to come."""
     flow.continues = True
     flow.ask.first_token_due = 0
-    flow.said_tokens = event.output_tokens
-    flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate + event.output_tokens
-    flow.ask.output_tokens = max(1.0, (flow.decision.output_tokens_estimate or 0.0) - event.output_tokens)
+    flow.said_tokens = said_tokens
+    flow.ask.prompt_tokens = flow.decision.prompt_tokens_estimate + said_tokens
+    flow.ask.output_tokens = max(1.0, (flow.decision.output_tokens_estimate or 0.0) - said_tokens)
 
 
 def next_move(world: World) -> Instant | None:

@@ -30,7 +30,7 @@ def try_elsewhere(world: World, now: Instant, flow: Flow, flight: Flight, instan
     spent = False
     if event.why != deadlines.LIMIT and (not event.delivered or may_continue(world, event)):
         if event.delivered:
-            carry_over(flow, event)
+            carry_over(flow, event.output_tokens)
         if flow.ordinal < world.settings.attempts_max and any(slot not in flow.tried for slot in flow.pool.slots):
             spent = not _pays(world, now, flow, flight, instance, event.outcome)
             if not spent and place(world, now, flow):

@@ -27,12 +27,19 @@ from isochrone.scheduling.queue import Choice, Held, HeldQueue
 
 
 def second_best(
-    ask: Ask, rows: Sequence[Row], prices: Priced, best: int, now: Instant, settings: Settings
-) -> int | None:  # fmt: skip
-    """The position to go to where `best`, the one that the policy likes best, is not open; None to wait."""
+    ask: Ask,
+    rows: Sequence[Row],
+    prices: Priced,
+    best: int,
+    now: Instant,
+    settings: Settings,
+    since: Instant | None = None,
+) -> int | None:
+    """The position to go to where `best`, the one that the policy likes best, is not open; None to wait. `since`: when
+    it began to wait."""
     liked = sorted((p for p in range(len(rows)) if prices[p] < NEVER), key=prices.__getitem__)
     hits = ask.hits
-    takers = [p for p in liked if is_open(ask, rows[p], now, settings, int(hits[p]) if hits is not None else 0)]
+    takers = [p for p in liked if is_open(ask, rows[p], now, settings, int(hits[p]) if hits is not None else 0, since)]
     if not takers:
         return None
     late_s = forecast(ask, rows[takers[0]], takers[0], now)[0] - forecast(ask, rows[best], best, now)[0]
@@ -62,7 +69,7 @@ def next_held(
         if position is None:
             continue
         if not is_open(ask, pool.rows[position], now, settings, int(ask.hits[position]), held.since):
-            position = second_best(ask, pool.rows, prices, position, now, settings)
+            position = second_best(ask, pool.rows, prices, position, now, settings, held.since)
         if position is not None:
             return held, position, prices
     return None

@@ -20,6 +20,8 @@ from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, first_token_s
 
 KV_PATIENCE_NS = 5 * SECOND
+"""After this a request that may not be shed goes by the hard limit alone: small ones take what comes free before it,
+and nobody may wait for ever."""
 
 
 def is_open(ask: Ask, row: Row, now: Instant, settings: Settings, hit: int = 0, since: Instant | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import msgspec
 import pytest
 
 from isochrone.cluster import Cluster
@@ -21,7 +22,7 @@ from isochrone.nouns.events import (
 )
 from isochrone.nouns.instance import InstanceSpec, ModelCard
 from isochrone.nouns.instant import SECOND
-from isochrone.nouns.request import PromptSize, Request, Usage
+from isochrone.nouns.request import PromptSize, Request, Slo, Usage
 from isochrone.nouns.settings import Settings
 
 OLD = attempt_id(2, 7, 1)
@@ -95,6 +96,14 @@ def test_a_stream_goes_on_elsewhere_with_what_was_said() -> None:
     assert (again.instance, again.continues, again.ordinal) == ("b", True, 3)
     made.handle(12 * SECOND, Ended(again.attempt, Outcome.DONE, True, 200, Usage(100, 40), 40))
     assert_empty(made)
+
+
+@pytest.mark.parametrize(("said_tokens", "due"), [(None, 3 * SECOND), (20, 0)])
+def test_an_answer_under_way_has_no_first_token_to_miss(said_tokens: int | None, due: int) -> None:
+    made = cluster("a", "b")
+    sheddable = msgspec.structs.replace(request(), slo=Slo(1.0, None, sheddable=True))
+    made.handle(10 * SECOND, adopted(request=sheddable, said_tokens=said_tokens))
+    assert made._world.flights[OLD].ask.first_token_due == due
 
 
 def test_its_instance_may_not_have_told_its_models_yet() -> None:

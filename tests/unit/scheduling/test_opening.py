@@ -7,6 +7,7 @@ from isochrone.instances.ledger import Ledger
 from isochrone.nouns.instance import Snapshot
 from isochrone.nouns.instant import SECOND
 from isochrone.nouns.settings import Settings
+from isochrone.scheduling.binding import second_best
 from isochrone.scheduling.lengths import OutputLengths
 from isochrone.scheduling.opening import KV_PATIENCE_NS, is_open
 from isochrone.scheduling.price import Ask, Row, derive
@@ -51,6 +52,12 @@ def test_what_may_not_be_shed_waits_for_memory_only_so_long() -> None:
     assert is_open(large, busy(), NOW, SETTINGS, since=NOW - KV_PATIENCE_NS)
     may_be_shed = ask(50_000, sheddable=True, first_token_due=NOW + 1000 * SECOND)
     assert not is_open(may_be_shed, busy(), NOW, SETTINGS, since=0)
+
+
+def test_so_does_one_that_looks_for_the_second_best_place() -> None:
+    rows, large, prices = [busy(), busy()], ask(50_000), [1.0, 2.0]
+    assert second_best(large, rows, prices, 0, NOW, SETTINGS, since=NOW - KV_PATIENCE_NS + 1) is None
+    assert second_best(large, rows, prices, 0, NOW, SETTINGS, since=NOW - KV_PATIENCE_NS) == 0
 
 
 def test_a_first_token_that_would_come_too_late_is_not_worked_for() -> None:
