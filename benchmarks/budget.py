@@ -13,6 +13,7 @@ import json
 import random
 import time
 import timeit
+from collections.abc import Callable
 
 from decision import Bench
 
@@ -48,9 +49,9 @@ def body(prompt_bytes: int) -> bytes:
     return json.dumps({"model": "m", "messages": messages, "max_tokens": 16}).encode()
 
 
-def least_us(call: object, number: int = 5000) -> float:
+def least_us(call: Callable[[], object], number: int = 5000) -> float:
     """Of seven repetitions: what lies above it is the machine's."""
-    return min(timeit.repeat(call, number=number, repeat=7, timer=time.process_time)) / number * 1e6  # type: ignore[call-overload, no-any-return]
+    return min(timeit.repeat(call, number=number, repeat=7, timer=time.process_time)) / number * 1e6
 
 
 def whole_answers_us(bench: Bench) -> float:

@@ -30,7 +30,7 @@ from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
 from isochrone.scheduling.fairness import Fairness
 from isochrone.scheduling.opening import unfit
-from isochrone.scheduling.places import CHUNK, DUE, PENDING, SHARE, TOKEN_PRICE, Places
+from isochrone.scheduling.places import CHUNK, PENDING, SHARE, TOKEN_PRICE, Places
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask
 
@@ -157,7 +157,7 @@ class HeldQueue:
         assert not self.is_stale(pool)
         places = self._places
         fields = places.matrix
-        head = np.maximum(fields[DUE] - now, 0.0) * 1e-9
+        head = places.head_s(now)
         pending = fields[PENDING] + head
         plain = places.idle | (pending <= settings.hold_chunks * fields[CHUNK])
         sheddable = places.idle | (pending <= settings.hold_chunks_sheddable * fields[CHUNK])

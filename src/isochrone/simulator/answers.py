@@ -6,6 +6,7 @@ token's text is its number, so that a client sees at once which one is missing, 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -230,13 +231,13 @@ def _finish(wish: Wish) -> bytes:
     return b'"length"' if wish.max_tokens == wish.tokens else b'"stop"'
 
 
-def _read(got: bytes) -> tuple[list[dict], int]:  # type: ignore[type-arg]
+def _read(got: bytes) -> tuple[list[dict[str, Any]], int]:
     """Events of the client's stream, and how many [DONE] there were."""
     lines = [line[6:] for line in got.split(b"\n\n") if line.startswith(b"data: ")]
     return [msgspec.json.decode(line) for line in lines if line != b"[DONE]"], lines.count(b"[DONE]")
 
 
-def _text(event: dict) -> str:  # type: ignore[type-arg]
+def _text(event: dict[str, Any]) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in event["choices"])
 
 

@@ -221,13 +221,12 @@ class Simulation:
 
     def obey(self, command: object) -> None:
         """Carry out one command. Refuse and Fail need nothing: the record that comes with them tells it all."""
-        kind = type(command)
-        if kind is Dispatch:
-            self._dispatch(command)  # type: ignore[arg-type]
-        elif kind is Record:
-            self._recorded(command)  # type: ignore[arg-type]
-        elif kind is Abort:
-            self._abort(command)  # type: ignore[arg-type]
+        if isinstance(command, Dispatch):
+            self._dispatch(command)
+        elif isinstance(command, Record):
+            self._recorded(command)
+        elif isinstance(command, Abort):
+            self._abort(command)
 
     def _dispatch(self, command: Dispatch) -> None:
         number = int(command.request)

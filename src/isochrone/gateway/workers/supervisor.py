@@ -150,7 +150,7 @@ class Supervisor:
         self._hung_s_max = hung_s_max
         self._brain = Process(BRAIN, lambda ties: brain(self._brain.starts, ties))
         self._relays = [
-            Process(f"relay-{number}", lambda ties, number=number: relay(number, ties))  # type: ignore[misc]
+            Process(f"relay-{number}", lambda ties, number=number: relay(number, ties))  # type: ignore[misc]  # bound early
             for number in range(len(sockets.clients))
         ]
         self._looked_at: Instant = 0
