@@ -179,9 +179,7 @@ def test_a_relay_dies_and_takes_only_its_own_clients(tmp_path: Path) -> None:
             gated.gate.set()
             answers = await asyncio.gather(*(rest(client) for client in clients))
             assert [answer.body for answer in answers if answer] == [gated.text] * (CLIENTS - broken)
-            for n, answer in enumerate(
-                answers
-            ):  # the brain hears a moment after the client has it
+            for n, answer in enumerate(answers):  # the brain hears a moment after the client has it
                 await made.until_decided(f"stream-{n}", "done" if answer else "client_left")
             engine.script = ANSWER
             fresh = await asyncio.gather(*(ask(made.port, post(chat())) for _ in range(CLIENTS)))
