@@ -42,6 +42,7 @@ def as_load(workload: Workload, model: str, salt: str = "") -> Load:
             "max_tokens": call.output_tokens,
             "min_tokens": call.output_tokens,
             "ignore_eos": True,
+            "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
