@@ -20,6 +20,7 @@ from isochrone.cli.simulate_words import (
     parse_numbers,
     parse_settings,
     parse_window,
+    told_arms,
 )
 from isochrone.simulator import report, results
 from isochrone.simulator.faults import check_instances, read_faults
@@ -57,6 +58,9 @@ RUNS_MAX = 100_000
     help="Repeatable, or with commas; NAME+queue: behind our queue; all.",
 )  # fmt: skip
 @click.option("--without", multiple=True, metavar="PART", help="Also equal-cost without this part; repeatable; all.")
+@click.option("--step-times", "step_times", multiple=True, metavar="FACTOR[:SPREAD]",
+              help="Also equal-cost that is told step times and learns none: so many times the true ones, and each "
+                   "instance's off by a factor of its own (0.2: some 20 %); repeatable.")  # fmt: skip
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="A setting of the core, for all arms.")
 @click.option("--rate-scale", default="1", show_default=True, help="Salted copies; several with commas make a sweep.")
 @click.option("--time-scale", default=1.0, show_default=True, type=click.FloatRange(min=0, min_open=True),
@@ -92,6 +96,7 @@ def command(
     chunk: int | None,
     policy: tuple[str, ...],
     without: tuple[str, ...],
+    step_times: tuple[str, ...],
     changes: tuple[str, ...],
     rate_scale: str,
     time_scale: float,
@@ -121,7 +126,7 @@ def command(
     load_policies()
     check_workload(workload)
     settings = parse_settings(changes)
-    arms = parse_arms(policy, without, settings, changes)
+    arms = parse_arms(policy, without, settings, changes) + told_arms(step_times, settings)
     part = parse_window(window)
     if requests is not None:
         if workload.startswith(PREFIX):

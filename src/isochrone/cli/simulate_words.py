@@ -20,11 +20,14 @@ from isochrone.simulator.fleet import INSTANCES_MAX
 from isochrone.simulator.generators import GENERATORS, PREFIX, parsed
 from isochrone.simulator.shaping import Part
 from isochrone.simulator.sweep import Arm
+from isochrone.simulator.told_steps import ToldSteps
 from isochrone.simulator.workload import BadWorkload
 from isochrone.twin.profiles import PROFILES
 
 INSTANCES = 8
 """Where neither --instances nor --profile says how many."""
+TOLD_FACTOR_MIN, TOLD_FACTOR_MAX, TOLD_SPREAD_MAX = 0.01, 100.0, 2.0
+"""Step times that are told: times the true ones, and the standard deviation of the logarithm between instances."""
 INTERVAL_S_MIN = 0.001
 """Shortest interval that a setting may have: below, a run does little else."""
 
@@ -151,6 +154,28 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
             raise unknown("part", part, PARTS, "--without")
         arms.append(Arm(f"equal-cost without {part}", "equal-cost", {"without": settings.without | {part}}))
     return arms
+
+
+def told_arms(told: Iterable[str], settings: Settings) -> list[Arm]:
+    """Equal-cost with step times that it is told, for each FACTOR or FACTOR:SPREAD."""
+    kept = {"without": settings.without | {"steps"}}
+    steps = [_told_steps(text) for text in dict.fromkeys(told)]
+    return [Arm(f"equal-cost told step times {one.words}", "equal-cost", kept, one) for one in steps]
+
+
+def _told_steps(text: str) -> ToldSteps:
+    factor, colon, spread = text.partition(":")
+    try:
+        told = ToldSteps(float(factor), float(spread) if colon else 0.0)
+    except ValueError:
+        told = ToldSteps(0.0)
+    if not (TOLD_FACTOR_MIN <= told.factor <= TOLD_FACTOR_MAX and 0.0 <= told.spread <= TOLD_SPREAD_MAX):
+        raise click.BadParameter(
+            f"{text!r}: expected a factor from {TOLD_FACTOR_MIN:g} to {TOLD_FACTOR_MAX:g}, or FACTOR:SPREAD with a "
+            f"spread from 0 to {TOLD_SPREAD_MAX:g}",
+            param_hint="--step-times",
+        )
+    return told
 
 
 def _everything(known: Sequence[str]) -> list[str]:

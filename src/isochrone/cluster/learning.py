@@ -37,7 +37,8 @@ def first_token(world: World, now: Instant, flight: Flight, instance: Instance) 
     pairs = float(flight.pairs_ahead + flight.pairs)
     x = (steps, tokens + flight.batch_then * steps, flight.context_then * steps, pairs)
     elapsed_s = seconds(now - flight.dispatched_at)
-    instance.step_times.observe(x, elapsed_s, instance.level.value, FIRST_TOKEN_WEIGHT)
+    if "steps" not in world.settings.without:
+        instance.step_times.observe(x, elapsed_s, instance.level.value, FIRST_TOKEN_WEIGHT)
     _sampled(world, now, instance)
 
 
@@ -71,7 +72,8 @@ def _learn(world: World, now: Instant, instance: Instance, x: Regressor, elapsed
     """One sample of decode steps: for the class's shape, the instance's level, and whether that is to be believed."""
     quiet_ns, instance.last_sample_at = now - instance.last_sample_at, now
     level, slowness = instance.level, instance.slowness
-    residual = instance.step_times.observe(x, elapsed_s, level.value)
+    learns = "steps" not in world.settings.without
+    residual = instance.step_times.observe(x, elapsed_s, level.value) if learns else None
     if residual is not None:
         excess = residual + level.value
         lasting_changed = slowness.observe(excess, level)

@@ -280,7 +280,12 @@ def kind_of(spec: InstanceSpec, instance: Instance | None) -> str:
     if instance is None or instance.snapshot is None:
         return "unknown"
     model = min(instance.models, default="")
-    return f"{model}/{instance.snapshot.engine}/{instance.snapshot.kv_capacity_tokens or 0}"
+    return unlabelled(model, instance.snapshot.engine, instance.snapshot.kv_capacity_tokens or 0)
+
+
+def unlabelled(model: str, engine: str, kv_tokens: int) -> str:
+    """The class of an instance without a label."""
+    return f"{model}/{engine}/{kv_tokens}"
 
 
 def card_lengths(cards: tuple[ModelCard, ...]) -> dict[str, int | None]:

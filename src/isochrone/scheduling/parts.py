@@ -24,6 +24,7 @@ PARTS: dict[str, str] = {
     "error-price": "the expected cost of doing it again where attempts have failed lately",
     "slowness": "levels of instances: each counts as its class",
     "own-class": "classes of their own for instances that differ for long",
+    "steps": "learnt step times and levels: each class keeps what it began with, a warm start's or the prior",
     "lengths": "learnt output lengths: every answer is expected to be as long as the prior's mean",
     "prefix": "the prefix index: no instance is taken to hold any prompt",
 }

@@ -8,6 +8,7 @@ from isochrone.simulator.fleet import Fleet
 from isochrone.simulator.requests import Objective
 from isochrone.simulator.tally import Tally
 from isochrone.simulator.timeline import Timeline
+from isochrone.simulator.told_steps import ToldSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Plan:
     """Clusters in front of the same instances."""
     sticky: bool = False
     """A session's requests all come to one gateway."""
+    told_steps: ToldSteps | None = None
+    """The cluster is told step times; None: it learns them."""
     link_gbps: float = 400.0
     """Gigabits a second of each instance's link, where prompts and answers are computed in different pools."""
 

@@ -38,6 +38,7 @@ from isochrone.simulator.plan import Plan, Run
 from isochrone.simulator.requests import Requests
 from isochrone.simulator.tally import Tally
 from isochrone.simulator.timeline import Timeline
+from isochrone.simulator.told_steps import warm_start
 from isochrone.simulator.unloaded import whole_s
 from isochrone.simulator.workload import Workload, successors
 from isochrone.twin.lockstep import LockStep
@@ -90,10 +91,16 @@ class Simulation:
 
     def _door(self, seed: int) -> Door:
         plan = self.plan
+        ties = [f"ties {seed} of gateway {number}" for number in range(plan.gateways)]
         if plan.gateways == 1:
-            return Cluster(plan.settings, random.Random(f"ties {seed}"))
-        ties = [random.Random(f"ties {seed} of gateway {number}") for number in range(plan.gateways)]
-        doors = [Cluster(plan.settings, chance) for chance in ties]
+            ties = [f"ties {seed}"]
+        doors = [Cluster(plan.settings, random.Random(chance)) for chance in ties]
+        if plan.told_steps is not None:
+            told = warm_start(plan.fleet, self.block_tokens, plan.told_steps, seed)
+            for door in doors:
+                door.restore(told)
+        if plan.gateways == 1:
+            return doors[0]
         return Gateways(doors, random.Random(f"gateways {seed}"), plan.sticky)
 
     def requests(self, block_tokens: int, seed: int) -> Requests:

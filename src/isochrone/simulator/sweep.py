@@ -22,6 +22,7 @@ from isochrone.simulator.formats import read
 from isochrone.simulator.plan import Plan
 from isochrone.simulator.run import simulate
 from isochrone.simulator.shaping import WHOLE, Part, part_of, shaped
+from isochrone.simulator.told_steps import ToldSteps
 from isochrone.simulator.workload import Workload, without_lonely_tails
 
 
@@ -33,6 +34,8 @@ class Arm:
     policy: str
     changes: Mapping[str, object] = field(default_factory=dict)
     """Fields of Settings."""
+    told_steps: ToldSteps | None = None
+    """Of the plan."""
 
     def settings(self, base: Settings) -> Settings:
         return msgspec.structs.replace(base, policy=self.policy, **self.changes)
@@ -137,7 +140,7 @@ def run_job(job: Job) -> Result:
     """One run, in whatever process."""
     fleet = job.plan.fleet
     workload = load(job.workload, job.seed, fleet, job.rate_scale, job.time_scale, job.part)
-    plan = replace(job.plan, settings=job.arm.settings(job.plan.settings))
+    plan = replace(job.plan, settings=job.arm.settings(job.plan.settings), told_steps=job.arm.told_steps)
     cpu, wall = time.process_time(), time.perf_counter()
     run = simulate(plan, workload, job.seed)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

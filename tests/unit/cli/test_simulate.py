@@ -58,10 +58,12 @@ def test_a_sweep_has_points(tmp_path: Path) -> None:
 def test_mixed_clusters_and_other_processes() -> None:
     made = call(
         "simulate", "-w", "generate:poisson,rate=10,seconds=5", "--instances", "3", "--profile", "h100-8b",
-        "--profile", "a100-8b:1", "--slow", "0:2", "-p", "equal-cost,lmetric+queue", "--workers", "2", "--json",
+        "--profile", "a100-8b:1", "--slow", "0:2", "-p", "equal-cost,lmetric+queue", "--step-times", "1.2:0.1",
+        "--workers", "2", "--json",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    assert list(json.loads(made.stdout)["policies"]) == ["equal-cost", "lmetric+queue"]
+    told = "equal-cost told step times x1.2, each off by 0.1"
+    assert list(json.loads(made.stdout)["policies"]) == ["equal-cost", "lmetric+queue", told]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,8 @@ def test_mixed_clusters_and_other_processes() -> None:
         (["-w", "generate:poisson", "--profile", "h100-8"], "did you mean 'h100-8b'?"),
         (["-w", "generate:poisson", "--profile", "h100-8b:x"], "is not NAME:COUNT"),
         (["-w", "generate:poisson", "--without", "impose"], "did you mean 'imposed'?"),
+        (["-w", "generate:poisson", "--step-times", "1.2:x"], "expected a factor from 0.01 to 100"),
+        (["-w", "generate:poisson", "--step-times", "1:3"], "a spread from 0 to 2"),
         (["-w", "generate:poisson", "--set", "hold_slak_s=1"], "did you mean 'hold_slack_s'?"),
         (["-w", "generate:poisson", "--set", "hold_slack_s=x"], "Expected `float`"),
         (["-w", "generate:poisson", "--rate-scale", "0"], "expected numbers above 0"),
