@@ -32,7 +32,7 @@ CELLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "conversation": (
         "Mooncake conversation at four times its rate, 16 instances",
         f"-w DIR/mooncake_conversation.jsonl.gz --instances 16 --profile {BIG} --rate-scale 4",
-        ("equal-cost", "smetric+queue", "least-request"),
+        ("all",),
     ),
     "synthetic": (
         "Mooncake synthetic at four times its rate, 16 instances",
@@ -86,6 +86,12 @@ CELLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 SEEDS = {"sixty-four": 2, "thousand": 2}
 """Fewer than the rest where runs are large."""
 PARTS = ("conversation-part", "azure-part")
+PARTS_OPTIONS = [
+    "--without",
+    "all",
+    *(word for told in ("1", "1.4", "0.6", "1:0.2", "1:0.4") for word in ("--step-times", told)),
+]
+"""Each part left out, and step times that are told, true and wrong, instead of learnt."""
 for _name, _of, _window in (("conversation-part", "conversation", "0:300"), ("azure-part", "azure-above", "0:240")):
     _about, _options, _ = CELLS[_of]
     CELLS[_name] = (
@@ -150,13 +156,13 @@ def main() -> None:
         about, options, arms = CELLS[name]
         seeds = min(asked.seeds, SEEDS.get(name, asked.seeds))
         shown = f"isochrone simulate {options} -p {','.join(arms)} --seeds {seeds}"
-        more = ["--without", "all"] if asked.parts else []
+        more = PARTS_OPTIONS if asked.parts else []
         command = [*shlex.split(shown.replace("DIR", asked.traces)), *more, "--workers", str(asked.workers)]
         command[0:1] = shlex.split(asked.command)
         found = simulate(command + (["--resume", asked.keep] if asked.keep else []))
         ordered = list(found["policies"])
         print(f"\n**{about}** ({found['offered_rps']:.1f} requests/s)\n")
-        print(f"    {shown}{' --without all' if asked.parts else ''}\n")
+        print("    " + " ".join([shown, *more]) + "\n")
         print(table(found, ordered))
         sys.stdout.flush()
 
