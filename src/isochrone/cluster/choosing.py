@@ -79,7 +79,7 @@ def choose(world: World, now: Instant, flow: Flow) -> tuple[int, Priced] | None:
         return position, prices
     if world.policy.priced_by_queue:
         return _next_best(world, now, flow, position, prices)
-    other = second_best(ask, pool.rows, prices, position, now, world.settings)
+    other = second_best(ask, pool.rows, prices, position, now, world.settings, places=pool.places)
     return None if other is None else (other, prices)
 
 

@@ -14,6 +14,7 @@ from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
 from isochrone.scheduling.binding import second_best
 from isochrone.scheduling.opening import is_open
+from isochrone.scheduling.places import Places
 from isochrone.scheduling.price import Ask, forecast
 from tests.support.rig import Rig
 from tests.support.rows import make_pool
@@ -54,6 +55,7 @@ def test_second_best_is_what_the_rule_says(liking: list[int], seed: int) -> None
     best = min(range(len(liking)), key=liking.__getitem__)
     takers = [p for p, row in enumerate(pool.rows) if is_open(ask, row, now, config)]
     found = second_best(ask, pool.rows, prices, best, now, config)
+    assert second_best(ask, pool.rows, prices, best, now, config, places=Places(pool.rows)) == found
     if not takers:
         assert found is None
         return

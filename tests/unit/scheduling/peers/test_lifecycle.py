@@ -44,7 +44,8 @@ def assert_nothing_left(policy: Any) -> None:
     match policy.name:
         case "dynamo" | "dynamo-lmetric":
             assert not policy._active._entered
-            assert all(held.tokens == 0 and not held.users for held in policy._active._slots.values())
+            assert not policy._active._users
+            assert not any(policy._active._tokens.values())
         case "smetric" | "smetric-attention":
             assert not policy._charges
             assert all(pending == 0 for pending in policy._pending.values())

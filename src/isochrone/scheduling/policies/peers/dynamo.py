@@ -13,19 +13,24 @@ router knows the engines' caches from their events, here the hits are those of o
 `dynamo-lmetric` is the product that its pull request 11028 offers as an option: prefill blocks * (D + 1).
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+import numpy as np
 
 from isochrone.instances.table import Instance
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.scheduling.policies.base import Plain, Priced
+from isochrone.scheduling.policies.followed import Followed, hits_of, waiting_tokens
 from isochrone.scheduling.policies.peers.active import ActivePrompts
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask
 
 BLOCK_TOKENS = 16
+
+Blocks = TypeVar("Blocks", float, np.ndarray)
+"""Of one instance, or of all by position."""
 
 
 class Dynamo(Plain):
@@ -39,12 +44,20 @@ class Dynamo(Plain):
 
     def __init__(self, chance: Chance) -> None:
         self._active = ActivePrompts()
+        self._pending = Followed(waiting_tokens)
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
-        return [
-            self._cost(prefill, decode)
-            for prefill, decode in zip(_prefill_blocks(ask, pool), self._decode_blocks(ask, request, pool), strict=True)
-        ]
+        if pool.places is not None:
+            return self._cost(*self._blocks_of_many(ask, request, pool))
+        tokens, hits, active = ask.prompt_tokens, ask.hits, self._active
+        prices = []
+        for position, instance in enumerate(pool.members):
+            hit = int(hits[position]) // BLOCK_TOKENS if hits is not None else 0
+            prefill = max(0.0, (instance.ledger.waiting_tokens + tokens) / BLOCK_TOKENS - hit)
+            slot = instance.slot
+            decode = (active.tokens(slot) + tokens - active.shared(ask, request, slot)) / BLOCK_TOKENS
+            prices.append(self._cost(prefill, decode))
+        return prices
 
     def chosen(self, ask: Ask, request: Request, pool: Pool, position: int, now: Instant) -> None:
         self._active.enter(ask, request, pool.slots[position])
@@ -55,14 +68,18 @@ class Dynamo(Plain):
     def gone(self, instance: Instance) -> None:
         self._active.remove(instance.slot)
 
-    def _decode_blocks(self, ask: Ask, request: Request, pool: Pool) -> Sequence[float]:
-        return [
-            (self._active.tokens(slot) + ask.prompt_tokens - self._active.shared(ask, request, slot)) / BLOCK_TOKENS
-            for slot in pool.slots
-        ]
+    def _blocks_of_many(self, ask: Ask, request: Request, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+        """Prefill and decode blocks by position: the loop above in arrays."""
+        tokens, active, slots = ask.prompt_tokens, self._active, pool.slots
+        (pending,) = self._pending.of(pool)
+        prefill = np.maximum(0.0, (pending + tokens) / BLOCK_TOKENS - hits_of(ask.hits) // BLOCK_TOKENS)
+        in_use = active.tokens_of_many(slots) + tokens - active.shared_of_many(ask, request, slots)
+        decode: np.ndarray = in_use / BLOCK_TOKENS
+        return prefill, decode
 
-    def _cost(self, prefill_blocks: float, decode_blocks: float) -> float:
-        return prefill_blocks + decode_blocks
+    def _cost(self, prefill_blocks: Blocks, decode_blocks: Blocks) -> Blocks:
+        cost: Blocks = prefill_blocks + decode_blocks
+        return cost
 
 
 class DynamoLMetric(Dynamo):
@@ -72,17 +89,5 @@ class DynamoLMetric(Dynamo):
     summary: ClassVar[str] = "Dynamo's optional product of blocks to prefill and blocks in use"
     term: ClassVar[str] = "block_blocks"
 
-    def _cost(self, prefill_blocks: float, decode_blocks: float) -> float:
+    def _cost(self, prefill_blocks: Blocks, decode_blocks: Blocks) -> Blocks:
         return prefill_blocks * (decode_blocks + 1.0)
-
-
-def _prefill_blocks(ask: Ask, pool: Pool) -> Sequence[float]:
-    tokens, hits = ask.prompt_tokens, ask.hits
-    return [
-        max(
-            0.0,
-            (instance.ledger.waiting_tokens + tokens) / BLOCK_TOKENS
-            - (int(hits[position]) // BLOCK_TOKENS if hits is not None else 0),
-        )
-        for position, instance in enumerate(pool.members)
-    ]

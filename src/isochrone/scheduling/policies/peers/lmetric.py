@@ -11,10 +11,13 @@ paper's router knows the engines' caches; here the hits are those of our index.
 
 from typing import ClassVar
 
+import numpy as np
+
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant
 from isochrone.nouns.request import Request
 from isochrone.scheduling.policies.base import Plain, Priced
+from isochrone.scheduling.policies.followed import Followed, hits_of, in_flight, waiting_tokens
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask
 
@@ -28,10 +31,14 @@ class LMetric(Plain):
     ties_by_hit: ClassVar[bool] = False
 
     def __init__(self, chance: Chance) -> None:
-        pass
+        self._counts = Followed(lambda row, instance: waiting_tokens(row, instance) + in_flight(row, instance))
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
         tokens, hits = ask.prompt_tokens, ask.hits
+        if pool.places is not None:
+            pending, requests = self._counts.of(pool)
+            prices: np.ndarray = (pending + tokens - hits_of(hits)) * (requests + 1)
+            return prices
         return [
             float(
                 (instance.ledger.waiting_tokens + tokens - (int(hits[position]) if hits is not None else 0))

@@ -6,6 +6,8 @@ bytes near the start). Each instance's text is bounded, not continuously but by 
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from isochrone.kv.hashing import block_end
 from isochrone.kv.index import PrefixIndex
 from isochrone.nouns.instant import Instant, nanoseconds
@@ -58,6 +60,13 @@ class RoutedText:
     def hits(self, blocks: Sequence[int], slots: Sequence[int]) -> list[int]:
         """Blocks of the prompt that each slot holds."""
         return self._index.hits(blocks, slots)
+
+    def tokens_of_many(self, ask: Ask, request: Request, slots: np.ndarray) -> np.ndarray:
+        """`matched_tokens` on each of the slots."""
+        depths = self._index.hits_vector(request.blocks, int(slots.max(initial=-1)) + 1)[slots]
+        known = [matched_tokens(ask, request, depth) for depth in range(int(depths.max(initial=0)) + 1)]
+        tokens: np.ndarray = np.array(known, dtype=np.float64)[depths]
+        return tokens
 
     def used_bytes(self, slot: int) -> int:
         """Text kept for the slot."""

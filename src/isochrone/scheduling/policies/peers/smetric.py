@@ -18,13 +18,19 @@ traces), any prompt, if more than half of it is known, since a conversation send
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
+from itertools import repeat
 from typing import ClassVar
+
+import numpy as np
 
 from isochrone.instances.table import Instance
 from isochrone.nouns.chance import Chance
 from isochrone.nouns.instant import Instant, seconds
 from isochrone.nouns.request import Request
 from isochrone.scheduling.policies.base import Plain, Priced
+from isochrone.scheduling.policies.followed import Followed
+from isochrone.scheduling.policies.followed import in_flight as requests_on
 from isochrone.scheduling.policies.peers.ranks import in_flight, places
 from isochrone.scheduling.policies.peers.routed import RoutedText, matched_tokens
 from isochrone.scheduling.pool import Pool
@@ -66,6 +72,7 @@ class SMetric(Plain):
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
+        self._requests = Followed(requests_on)
         self._tree = RoutedText(TREE_BYTES, SWEEP_S)
         self._pending: dict[int, float] = {}
         """Work without a first token, by slot."""
@@ -76,18 +83,16 @@ class SMetric(Plain):
         """Session -> prompt tokens of its last turn."""
 
     def prices(self, ask: Ask, request: Request, pool: Pool, now: Instant) -> Priced:
+        if pool.places is not None:
+            return self._prices_of_many(ask, request, pool, pool.places.slots)
         hits = [matched_tokens(ask, request, depth) for depth in self._tree.hits(request.blocks, pool.slots)]
         queues = [
             self._pending.get(instance.slot, 0.0) + self._work(ask, hit, instance)
             for hit, instance in zip(hits, pool.members, strict=True)
         ]
         keys = [(queue * load, self._chance.random()) for queue, load in zip(queues, in_flight(pool), strict=True)]
-        target_s = SLACK * (TTFT_S + TTFT_S_PER_TOKEN * ask.prompt_tokens)
-        meets = [self._meets(slot, queue, target_s) for slot, queue in zip(pool.slots, queues, strict=True)]
         deepest = max(range(len(hits)), key=hits.__getitem__)
-        known = self._known_tokens(ask, request)
-        stays = known is not None and hits[deepest] > HIT_RATIO * known and (meets[deepest] or not any(meets))
-        return places(keys, deepest if stays else None)
+        return places(keys, deepest if self._stays(ask, request, pool, hits[deepest], queues, deepest) else None)
 
     def chosen(self, ask: Ask, request: Request, pool: Pool, position: int, now: Instant) -> None:
         self._release(request)
@@ -122,6 +127,37 @@ class SMetric(Plain):
     def _work(self, ask: Ask, hit: int, instance: Instance) -> float:
         return float(ask.prompt_tokens - hit)
 
+    def _prices_of_many(self, ask: Ask, request: Request, pool: Pool, slots: np.ndarray) -> np.ndarray:
+        """The same in arrays, chance drawn in the same order."""
+        hits = self._tree.tokens_of_many(ask, request, slots)
+        pending = np.fromiter(map(self._pending.get, pool.slots, repeat(0.0)), np.float64, len(slots))
+        queues = pending + self._works(ask, hits, pool)
+        (requests,) = self._requests.of(pool)
+        chance = self._chance.random
+        order = np.lexsort((np.array([chance() for _ in pool.slots]), queues * requests))
+        deepest = int(hits.argmax())
+        if self._stays(ask, request, pool, hits[deepest], queues, deepest):
+            order = np.concatenate([[deepest], order[order != deepest]])
+        found = np.empty(len(slots))
+        found[order] = np.arange(len(slots))
+        return found
+
+    def _stays(
+        self, ask: Ask, request: Request, pool: Pool, hit: float, queues: Sequence[float] | np.ndarray, deepest: int
+    ) -> bool:
+        """Whether it is kept on the position with the deepest hit."""
+        known = self._known_tokens(ask, request)
+        if known is None or hit <= HIT_RATIO * known:
+            return False
+        target_s = SLACK * (TTFT_S + TTFT_S_PER_TOKEN * ask.prompt_tokens)
+        if self._meets(pool.slots[deepest], queues[deepest], target_s):
+            return True
+        return not any(self._meets(slot, queue, target_s) for slot, queue in zip(pool.slots, queues, strict=True))
+
+    def _works(self, ask: Ask, hits: np.ndarray, pool: Pool) -> np.ndarray:
+        """`_work` by position."""
+        return ask.prompt_tokens - hits
+
     def _meets(self, slot: int, queue: float, target_s: float) -> bool:
         known = self._rates.get(slot)
         return known is None or known.rate is None or queue / known.rate <= target_s
@@ -155,3 +191,7 @@ class SMetricAttention(SMetric):
         if token_s <= 0.0:
             return float(uncached)
         return uncached * (1.0 + (ask.prompt_tokens - 0.5 * uncached) * pair_s / token_s)
+
+    def _works(self, ask: Ask, hits: np.ndarray, pool: Pool) -> np.ndarray:
+        works = [self._work(ask, int(hit), instance) for hit, instance in zip(hits, pool.members, strict=True)]
+        return np.array(works)
