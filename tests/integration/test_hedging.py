@@ -1,18 +1,24 @@
-"""A second instance is asked when a first token is late: over sockets."""
+"""A second instance is asked when a first token is late: over sockets, in one process and with relays and a brain."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from isochrone.nouns.settings import Settings
-from tests.support.fake_engine import SSE_HEAD, FakeEngine, Wire, chunk, delta, json_answer, sse_answer
+from tests.support.fake_engine import SSE_HEAD, FakeEngine, Script, Wire, chunk, delta, json_answer, sse_answer
 from tests.support.raw_client import RawClient, ask, chat, post
+from tests.support.relayed import relayed
 from tests.support.running import Served, run, serving
 
 SETTINGS = Settings(policy="round-robin", hedge_ratio=0.5, samples_warm=0)
 DONE = b"data: [DONE]\n\n"
 GOOD = sse_answer([delta("one"), delta(" two"), DONE])
 WHOLE = delta("one") + delta(" two") + DONE
+
+Shape = Callable[..., AbstractAsyncContextManager[Served]]
+each_shape = pytest.mark.parametrize("shape", [serving, relayed])
 
 
 async def silence(wire: Wire) -> None:
@@ -50,10 +56,11 @@ async def save_up(served: Served, *engines: FakeEngine) -> None:
         engine.requests.clear()
 
 
+@each_shape
 @pytest.mark.parametrize("first", [silence, head_and_silence, error_late, cut_late, late])
-def test_whoever_is_first_answers_once_and_the_other_engine_is_let_go(first):  # type: ignore[no-untyped-def]
-    async def test():
-        async with FakeEngine() as a, FakeEngine() as b, serving(a, b, settings=SETTINGS) as served:
+def test_whoever_is_first_answers_once_and_the_other_engine_is_let_go(first: Script, shape: Shape) -> None:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
             await save_up(served, a, b)
             a.script = first
             b.script = late if first is late else GOOD
@@ -76,9 +83,10 @@ def test_whoever_is_first_answers_once_and_the_other_engine_is_let_go(first):  #
     run(test())
 
 
-def test_a_client_that_leaves_while_two_are_asked_ends_both():
-    async def test():
-        async with FakeEngine() as a, FakeEngine() as b, serving(a, b, settings=SETTINGS) as served:
+@each_shape
+def test_a_client_that_leaves_while_two_are_asked_ends_both(shape: Shape) -> None:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
             await save_up(served, a, b)
             a.script = b.script = silence
             async with RawClient(served.port) as client:
@@ -95,22 +103,25 @@ def test_a_client_that_leaves_while_two_are_asked_ends_both():
     run(test())
 
 
-def test_limits_in_time_end_both():
+@each_shape
+def test_limits_in_time_end_both(shape: Shape) -> None:
     settings = Settings(policy="round-robin", hedge_ratio=0.5, samples_warm=0, first_token_s=0.2)
 
-    async def test():
-        async with FakeEngine() as a, FakeEngine() as b, serving(a, b, settings=settings) as served:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=settings) as served:
             await save_up(served, a, b)
             a.script = b.script = silence
             answer = await ask(served.port, post(chat(stream=True)))
             assert (answer.status, answer.code) == (504, "timeout")
             assert (len(a.requests), len(b.requests)) == (1, 1)
+            await served.until_idle()
             served.assert_nothing_left()
 
     run(test())
 
 
-def test_a_stream_that_won_is_an_ordinary_stream_from_then_on():
+@each_shape
+def test_a_stream_that_won_is_an_ordinary_stream_from_then_on(shape: Shape) -> None:
     """It breaks off, and the client is told."""
 
     async def breaks(wire: Wire) -> None:
@@ -118,8 +129,8 @@ def test_a_stream_that_won_is_an_ordinary_stream_from_then_on():
         await asyncio.sleep(0.02)
         wire.reset()
 
-    async def test():
-        async with FakeEngine() as a, FakeEngine() as b, serving(a, b, settings=SETTINGS) as served:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
             await save_up(served, a, b)
             a.script, b.script = silence, breaks
             answer = await ask(served.port, post(chat(stream=True)))
@@ -128,6 +139,7 @@ def test_a_stream_that_won_is_an_ordinary_stream_from_then_on():
             assert answer.body.startswith(delta("one"))
             assert b"answer_broke_off" in answer.body
             assert b"[DONE]" not in answer.body
+            await served.until_idle()
             served.assert_nothing_left()
 
     run(test())

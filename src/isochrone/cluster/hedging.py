@@ -70,12 +70,14 @@ def one_ended(world: World, flow: Flow, flight: Flight, event: Ended) -> bool:
     """One of two attempts is over; True where that ends the request."""
     if flight is not flow.rival:
         _swap(flow)
+    ends_both = event.outcome in CONCLUSIVE
+    answering = flow.rival_instance if ends_both else flow.instance
     flow.rival = flow.rival_instance = None
     flow.won = False
     assert flow.flight is not None
-    assert flow.instance is not None
-    flow.decision.winner = flow.instance.id
-    if event.outcome not in CONCLUSIVE:
+    assert answering is not None
+    flow.decision.winner = answering.id
+    if not ends_both:
         if event.outcome is not Outcome.ABORTED:
             flow.tried |= {flight.slot}
         return False

@@ -49,7 +49,7 @@ class Party(Protocol):
 
     def fail(self, error: ApiError | None) -> None: ...
 
-    def abort(self, why: str, if_movable: bool = False) -> None: ...
+    def abort(self, command: Abort) -> None: ...
 
     def recorded(self) -> None: ...
 
@@ -67,6 +67,7 @@ class Mind(Protocol):
 
     now: Instant
     requests: dict[str, Party]
+    attempts: dict[int, Party]
     records: list[Callable[[Decision], None]]
     unrecorded: list[Callable[[str], None]]
     faults: int
@@ -90,7 +91,7 @@ class Brain:
         self.requests: dict[str, Party] = {}
         """Open requests by id: bounded by the listener's `connections_max` times `pipelined_max`."""
         self.attempts: dict[int, Party] = {}
-        """Attempts in flight: at most one for each open request."""
+        """Attempts in flight: one for each open request, or two (`rivals.py`)."""
         self.records: list[Callable[[Decision], None]] = []
         """Sinks of decision records: access log, decision log."""
         self.unrecorded: list[Callable[[str], None]] = []
@@ -163,7 +164,7 @@ class Brain:
         elif isinstance(command, Abort):
             party = self.attempts.get(command.attempt)
             if party is not None:
-                party.abort(command.why, command.if_movable)
+                party.abort(command)
         else:
             party = self.requests.get(command.request)
             if party is not None:

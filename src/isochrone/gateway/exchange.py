@@ -15,7 +15,7 @@ from isochrone.access.scan import scan
 from isochrone.access.sse import StreamMeter
 from isochrone.gateway import answers, continued, headers, rivals, telling
 from isochrone.gateway.resuming import CONTINUABLE, Resuming
-from isochrone.nouns.commands import Dispatch, Limits
+from isochrone.nouns.commands import Abort, Dispatch, Limits
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.events import Accepted, ClientLeft, Ended, Outcome
 from isochrone.nouns.instant import SECOND, Instant
@@ -105,7 +105,7 @@ class Exchange:
 
     def dispatch(self, command: Dispatch) -> None:
         """Send the request to an instance."""
-        if command.hedge:
+        if command.hedge and (self.delivered or self.attempt != NO_ATTEMPT):  # else the first one has failed meanwhile
             rivals.ask_another(self, command)
             return
         assert self.attempt == NO_ATTEMPT
@@ -186,13 +186,13 @@ class Exchange:
             self.client.refuse(self.inbound, error, self.route.anthropic, telling.about(self))
         self.over()
 
-    def abort(self, why: str, if_movable: bool = False) -> None:
+    def abort(self, command: Abort) -> None:
         """Close the attempt's connection at once. Unless the client has left, the cluster says what is next."""
-        if self.attempt == NO_ATTEMPT or (if_movable and self.delivered and not self._can_continue()):
+        if self.attempt == NO_ATTEMPT or (command.if_movable and self.delivered and not self.can_continue()):
             return
         self.drop_upstream()
         tokens = 0 if self.answer is None else self.answer.output_tokens
-        self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, output_tokens=tokens, why=why)
+        self._ended(Outcome.CLIENT_LEFT if self.gone else Outcome.ABORTED, output_tokens=tokens, why=command.why)
 
     def recorded(self) -> None:
         """The request is over for the cluster. If nobody answered (the gateway stops), the client hears of it now."""
@@ -267,8 +267,7 @@ class Exchange:
             one.gone = True
         self.gateway.brain.submit(ClientLeft(self.request.id))
         for one in both:
-            if one.attempt != NO_ATTEMPT:  # the cluster has said Abort before; this is for the case that it failed
-                one.abort("the client left")
+            one.abort(Abort(one.attempt, "the client left"))  # where the cluster has not said so already
         for one in both:
             one.over()
             one.rival = None
@@ -392,7 +391,8 @@ class Exchange:
         if self.resuming is not None:
             self.resuming.account(self)
 
-    def _can_continue(self) -> bool:
+    def can_continue(self) -> bool:
+        """Another instance can be asked for the rest of the answer."""
         return self.resuming is not None and not self.resuming.refusal()
 
     def _completed(self) -> bool:
@@ -440,7 +440,7 @@ class Exchange:
         self.ended_as, self.why = outcome, why
         if self.rival is not None and not self.gone:  # this attempt gave nothing; the other one may
             rivals.give_way(self)
-        resumable = self.delivered and outcome in CONTINUABLE and why not in FINAL_LIMITS and self._can_continue()
+        resumable = self.delivered and outcome in CONTINUABLE and why not in FINAL_LIMITS and self.can_continue()
         self.gateway.brain.submit(
             Ended(attempt, outcome, self.delivered, status, usage, output_tokens, retry_after_s, why, resumable)
         )

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from isochrone.gateway.brain import Brain
 from isochrone.nouns.commands import Dispatch
-from isochrone.nouns.events import Outcome
+from isochrone.nouns.events import Ended, Outcome
 
 if TYPE_CHECKING:
     from isochrone.gateway.exchange import Exchange
 
+BEATEN = "the other instance was first"
+
 
 def ask_another(first: "Exchange", command: Dispatch) -> None:
-    """Ask a second instance beside the first."""
+    """Ask a second instance beside the first, unless that has given a byte since the brain decided so (the brain may be
+    another process). The end of the second then tells how far the answer is: the brain may know of nothing else that
+    runs."""
     brain = first.gateway.brain
-    assert isinstance(brain, Brain)  # relays of another process keep one attempt of a request
+    if first.delivered:
+        told, more = first.said_tokens(), first.can_continue()
+        brain.submit(Ended(command.attempt, Outcome.ABORTED, True, output_tokens=told, why=BEATEN, resumable=more))
+        return
     second = first.twin()
     first.rival, second.rival = second, first
     brain.attempts[command.attempt] = second
@@ -29,7 +35,7 @@ def ask_another(first: "Exchange", command: Dispatch) -> None:
 def win(winner: "Exchange") -> None:
     """The first byte goes out: end the other attempt."""
     _take_over(winner)
-    leave_behind(winner, Outcome.ABORTED, "the other instance was first")
+    leave_behind(winner, Outcome.ABORTED, BEATEN)
 
 
 def give_way(loser: "Exchange") -> None:

@@ -4,6 +4,8 @@ An exchange hands its events to `submit` and is handed commands, as by a `Brain`
 what has become of it, so that a brain which was started anew can be told:
 
     attempt under way        goes on, whatever happens to the brain; told to the next one as Adopted
+    two of them (hedging)    the first of the two to give a byte wins, as always; where none has by the time there is a
+                             next brain, the one that was asked second is ended and the other is told as Adopted
     attempt ended meanwhile  told as Adopted and Ended, for its record; what is next, if anything, waits for the brain
     not dispatched yet       told as Arrived, as if it had just come
 
@@ -22,7 +24,7 @@ from isochrone.gateway import clock
 from isochrone.gateway.brain import Party
 from isochrone.gateway.workers import frames
 from isochrone.gateway.workers.channel import Channel
-from isochrone.gateway.workers.open import Open
+from isochrone.gateway.workers.open import Attempt, Open
 from isochrone.nouns.commands import Abort, Dispatch, Fail
 from isochrone.nouns.decision import Decision
 from isochrone.nouns.errors import ApiError
@@ -50,6 +52,8 @@ class BrainLink:
         self.now: Instant = clock.now()
         self.requests: dict[str, Party] = {}
         """Requests whose client waits for something, by id."""
+        self.attempts: dict[int, Party] = {}
+        """Attempts under way: one for each open request, or two."""
         self.records: list[Callable[[Decision], None]] = [self._turned_away]
         """Only of requests that are refused here; all others are recorded by the brain."""
         self.unrecorded: list[Callable[[str], None]] = []
@@ -73,8 +77,6 @@ class BrainLink:
         self._serving = frames.Serving({}, False)
         self._told_serving = asyncio.Event()
         self._open: dict[str, Open] = {}
-        self._flights: dict[int, Open] = {}
-        """By attempt: those under way."""
         self._channel: Channel | None = None
         self._away_since: Instant = self.now
         self._went = asyncio.Event()
@@ -108,11 +110,11 @@ class BrainLink:
             self._ended(event, now)
             return
         elif isinstance(event, Progress):
-            if (flight := self._flights.get(event.attempt)) is not None:
-                flight.output_tokens = event.output_tokens
+            if (attempt := self._attempt(event.attempt)) is not None:
+                attempt.output_tokens = event.output_tokens
         elif isinstance(event, FirstToken):
-            if (flight := self._flights.get(event.attempt)) is not None:
-                flight.first_token_at, flight.output_tokens = now, 1
+            if (attempt := self._attempt(event.attempt)) is not None:
+                attempt.first_token_at, attempt.output_tokens = now, 1
         elif isinstance(event, ClientLeft) and not self.is_up:
             self._left_while_away(event.request)
         self._say(event)
@@ -201,15 +203,18 @@ class BrainLink:
         self._forget_leavers()
         opened = list(self._open.values())
         for one in opened:
-            if one.dispatch is not None:
+            if one.rival is not None:
+                second = one.rival.command.attempt
+                self.attempts[second].abort(Abort(second, "the brain was started anew"))
+            if one.attempt is not None:
                 self._channel.send(one.adopted(self.relay, self._epoch))
         self._channel.send(frames.Announced())
         for one in opened:
-            if one.dispatch is None:
+            if one.attempt is None:
                 self._channel.send(one.arrived(self.relay, self._epoch, self.now))
-            elif one.ended is not None:
-                self._channel.send(one.ended)
-                if one.ended.outcome in FINAL:
+            elif (ended := one.attempt.ended) is not None:
+                self._channel.send(ended)
+                if ended.outcome in FINAL:
                     del self._open[one.request.id]
         self.is_up = True
         if self.untold:
@@ -219,27 +224,39 @@ class BrainLink:
 
     # Requests.
 
+    def _attempt(self, number: int) -> Attempt | None:
+        """The attempt of that number, if it is under way."""
+        party = self.attempts.get(number)
+        one = self._open.get(party.request.id) if party is not None else None
+        return one.find(number) if one is not None else None
+
     def _ended(self, event: Ended, now: Instant) -> None:
-        flight = self._flights.pop(event.attempt, None)
-        if flight is not None:
-            flight.ended, flight.waits_since = event, now
-            if event.outcome in FINAL and (self.is_up or len(self._open) > UNTOLD_REQUESTS_MAX + len(self.requests)):
-                self.untold += not self.is_up
-                self._open.pop(flight.request.id, None)
-            elif flight.request.id not in self._open:
-                if (party := self.requests.get(flight.request.id)) is not None:
+        party = self.attempts.pop(event.attempt, None)
+        if party is not None:
+            name = party.request.id
+            one = self._open.get(name)
+            if one is not None:
+                one.ended(event, now)
+                if one.waits and event.outcome in FINAL and (self.is_up or self._is_full()):
+                    self.untold += not self.is_up
+                    del self._open[name]
+            elif event.outcome not in FINAL:  # the brain has said Over
+                if (party := self.requests.get(name)) is not None:
                     party.fail(None)
                 return
         self._say(event)
+
+    def _is_full(self) -> bool:
+        return len(self._open) > UNTOLD_REQUESTS_MAX + len(self.requests)
 
     def _left_while_away(self, request: str) -> None:
         one = self._open.get(request)
         if one is None:
             return
-        if one.dispatch is None:
+        if one.attempt is None:
             del self._open[request]
-        elif one.ended is not None and one.ended.outcome not in FINAL:
-            one.ended = msgspec.structs.replace(one.ended, outcome=Outcome.CLIENT_LEFT)
+        elif (ended := one.attempt.ended) is not None and ended.outcome not in FINAL:
+            one.attempt.ended = msgspec.structs.replace(ended, outcome=Outcome.CLIENT_LEFT)
 
     def _forget_leavers(self) -> None:
         """Clients that had left, and whose leaving the former brain did not live to confirm."""
@@ -252,8 +269,7 @@ class BrainLink:
         now = clock.now()
         for name, one in list(self._open.items()):
             party = self.requests.get(name)
-            waits = one.dispatch is None or one.ended is not None
-            if not waits or party is None:
+            if not one.waits or party is None:
                 continue
             longest = nanoseconds(one.waits_s_max(self.wait_s_max))
             if now - max(one.waits_since, self._away_since) > longest:
@@ -268,7 +284,7 @@ class BrainLink:
             self._say(Ended(command.attempt, Outcome.CLIENT_LEFT))
             return
         one.sent(command, self.now, party.said_tokens() if command.continues else None)
-        self._flights[command.attempt] = one
+        self.attempts[command.attempt] = party
         try:
             party.dispatch(command)
         except Exception:
@@ -281,13 +297,12 @@ class BrainLink:
             party.fail(command.error)
 
     def _abort(self, command: Abort) -> None:
-        one = self._flights.get(command.attempt)
-        if one is not None and (party := self.requests.get(one.request.id)) is not None:
-            party.abort(command.why, command.if_movable)
+        if (party := self.attempts.get(command.attempt)) is not None:
+            party.abort(command)
 
     def _over(self, frame: frames.Over) -> None:
         one = self._open.pop(frame.request, None)
-        if one is not None and one.dispatch is not None and one.ended is None:
+        if one is not None and not one.waits:
             return  # the brain does not know its instance any more: it ends as it can
         if (party := self.requests.get(frame.request)) is not None:
             party.recorded()

@@ -25,24 +25,18 @@ from isochrone.nouns.request import Request
 class Remote:
     """Stands for an exchange that a relay holds."""
 
-    __slots__ = ("attempt", "name", "output_tokens", "request", "session", "told")
+    __slots__ = ("name", "output_tokens", "request", "session", "told")
 
     def __init__(self, session: "Session", request: Request, name: str) -> None:
         self.session = session
         self.request = request
         self.name = name
         """Its id at the relay; another one than here where two relays have clients that chose the same."""
-        self.attempt = -1
-        """The latest."""
         self.output_tokens = 0
         self.told = False
         """The relay needs no last word any more."""
 
     def dispatch(self, command: Dispatch) -> None:
-        if command.hedge:  # a relay keeps one attempt of a request
-            self.session.not_hedged(command.attempt)
-            return
-        self.attempt = command.attempt
         if command.request != self.name:
             command = msgspec.structs.replace(command, request=self.name)
         self.session.channel.send(command)
@@ -52,8 +46,8 @@ class Remote:
         self.told = True
         self.session.forget(self)
 
-    def abort(self, why: str, if_movable: bool = False) -> None:
-        self.session.channel.send(Abort(self.attempt, why, if_movable))
+    def abort(self, command: Abort) -> None:
+        self.session.channel.send(command)
 
     def recorded(self) -> None:
         if not self.told:
@@ -93,22 +87,16 @@ class Session:
         }  # fmt: skip
 
     def lost(self) -> None:
-        """The relay is gone, and its clients with it."""
+        """The relay is gone, and its clients with it: first those that wait, so that none of them is dispatched now."""
         for remote in list(self._remotes.values()):
             remote.told = True
-            if self._brain.attempts.get(remote.attempt) is remote:
-                left = Ended(
-                    remote.attempt, Outcome.CLIENT_LEFT, output_tokens=remote.output_tokens, why="its relay was lost"
-                )
-                self._brain.submit(left)
-            else:
-                self._brain.submit(ClientLeft(remote.request.id))
+            self._brain.submit(ClientLeft(remote.request.id))
+        for attempt, party in list(self._brain.attempts.items()):
+            if isinstance(party, Remote) and party.session is self:
+                tokens = party.output_tokens
+                self._brain.submit(Ended(attempt, Outcome.CLIENT_LEFT, output_tokens=tokens, why="its relay was lost"))
         for remote in list(self._remotes.values()):  # whatever the cluster said of them, nobody listens any more
             self.forget(remote)
-
-    def not_hedged(self, attempt: int) -> None:
-        """A second attempt beside another one is not made."""
-        self._brain.submit(Ended(attempt, Outcome.ABORTED, why="relays do not hedge"))
 
     def forget(self, remote: Remote) -> None:
         """The request is over."""
@@ -121,7 +109,7 @@ class Session:
             self.channel.send(frames.Over(event.request.id))
             return
         remote = self._stand_in(event.request)
-        remote.attempt, remote.output_tokens = event.attempt, event.output_tokens
+        remote.output_tokens = event.output_tokens
         self._brain.attempts[event.attempt] = remote
         if self._gateway.door is not None:
             self._gateway.door.reserve(event.request)  # where the quota has no room for it, it runs all the same
