@@ -13,7 +13,7 @@ demo: venv ## compare scheduling policies on four emulated engines, about eight 
 test: lint vllm ## everything: lint, types, all tests, real vLLM included
 	$(BIN)/pytest $(ARGS)
 
-soak: venv ## hours of failures in minutes: engines killed, stopped and drained under load, half an hour; SOAK_MINUTES=20
+soak: venv vllm ## hours of failures in minutes: engines killed, stopped and drained under load, 45 minutes; SOAK_MINUTES=20
 	$(BIN)/pytest tests/soak --timeout 10800 -rP $(ARGS)
 
 check: lint ## lint, types and the tests that need no real engine

@@ -1,7 +1,6 @@
 """Real engines for the end-to-end tests: one pair of vLLM for the whole run, and one emulated engine."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.calls import eventually, get
+from tests.support.calls import eventually
 from tests.support.processes import Up
-
-ROOT = Path(__file__).resolve().parents[2]
-START_S_MAX = 300.0
-"""For two vLLM engines side by side on two cores: 45 to 60 s on a quiet machine."""
+from tests.support.real_vllm import environment, pair_of_vllm
 
 
 @dataclass(frozen=True)
@@ -35,33 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def vllm_environment() -> Path:
-    """The cache folder with vLLM and the tiny model in it, made now if `make vllm` has not made them."""
-    subprocess.run([ROOT / "scripts" / "vllm_env.sh"], check=True)
-    return Path(os.environ.get("ISOCHRONE_CACHE") or Path.home() / ".cache" / "isochrone")
+    """The cache folder with vLLM and the tiny model in it."""
+    return environment()
 
 
 @pytest.fixture(scope="session")
 def pair(vllm_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`isochrone up` with two real vLLM engines and the gateway, all ready."""
-    arguments = [
-        *("--engine", "vllm", "--vllm-bin", str(vllm_environment / "vllm" / "bin" / "vllm"), "--replicas", "2"),
-        *("--model", str(vllm_environment / "tiny-model"), "--served-name", "tiny"),
-        *("--engine-arg", f"--max-model-len=8192 --kv-cache-memory-bytes={128 << 20}"),
-    ]
-    up = Up(arguments, tmp_path_factory.mktemp("up-vllm"))
-    try:
-        for name in ("engine-1", "engine-2", "gateway"):
-            up.wait_for(name, "ready", within_s=START_S_MAX)
-        eventually(lambda: ready_instances(up) == 2, within_s=30)
+    with pair_of_vllm(vllm_environment, tmp_path_factory.mktemp("up-vllm")) as up:
         yield up
-    finally:
-        status = up.stop()
-    assert status == 0
-
-
-def ready_instances(up: Up) -> int:
-    """How many instances the gateway would send a request to."""
-    return sum(instance["state"] == "ready" for instance in get(up.admin, "/admin/instances").json()["instances"])
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from isochrone.access.paths import Paths
-from tests.e2e.conftest import ready_instances
 from tests.support.calls import eventually, get, metric, post
-from tests.support.processes import Up
+from tests.support.processes import Up, ready_instances
 
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",

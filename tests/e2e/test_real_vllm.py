@@ -11,9 +11,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.conftest import ready_instances
 from tests.support.calls import Stream, call, connect, eventually, get, metric, post
-from tests.support.processes import Up
+from tests.support.processes import Up, ready_instances
 
 pytestmark = pytest.mark.vllm
 

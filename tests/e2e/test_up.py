@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from isochrone.cli.main import main
-from tests.e2e.conftest import ready_instances
 from tests.support.calls import Stream, eventually, get, post
-from tests.support.processes import Up
+from tests.support.processes import Up, ready_instances
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 16, "ignore_eos": True}

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.calls import get
+
 STOP_S_MAX = 90.0
 
 
@@ -86,3 +88,8 @@ class Up:
 
     def _ends_of_logs(self) -> str:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.logs.glob("*.log")))
+
+
+def ready_instances(up: Up) -> int:
+    """How many instances the gateway would send a request to."""
+    return sum(instance["state"] == "ready" for instance in get(up.admin, "/admin/instances").json()["instances"])

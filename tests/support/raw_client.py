@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -91,12 +92,17 @@ class RawClient:
     async def _chunks(self) -> tuple[list[bytes], bool]:
         chunks = []
         try:
-            while size := int(await self.reader.readuntil(b"\r\n"), 16):
-                chunks.append((await self.reader.readexactly(size + 2))[:-2])
-            assert await self.reader.readexactly(2) == b"\r\n"
+            async for chunk in self.chunks():
+                chunks.append(chunk)  # noqa: PERF401 - a comprehension would lose what came before it broke off
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return chunks, False
         return chunks, True
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Those of a chunked body, as they come; after its head."""
+        while size := int(await self.reader.readuntil(b"\r\n"), 16):
+            yield (await self.reader.readexactly(size + 2))[:-2]
+        assert await self.reader.readexactly(2) == b"\r\n"
 
     async def head(self) -> str:
         """Read just the head of an answer."""
