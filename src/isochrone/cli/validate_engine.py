@@ -1,15 +1,18 @@
 """Check: a real engine on this machine, calibrated on one load and predicted on another.
 
-calibration   prompts one at a time, then a light load: the five step parameters are fitted to their latencies, and one
-              constant for what a request costs outside the engine's steps (connection, API server, tokenizer)
-prediction    two and six times the load with other lengths, each sent twice with different prompts; the twin has seen
+calibration   prompts one at a time, a few sent together, then a light load: the five step parameters are fitted to
+              their latencies, and what a request costs beside the steps, inside the engine and outside (connection,
+              API server, tokenizer)
+prediction    two and three times the load with other lengths, each sent twice with different prompts; the twin has seen
               none of it
-noise         two equal runs that differ too much, or lone calls that take another time after than before, say that
+noise         two equal runs that differ too much, or lone calls that take another time later than at first, say that
               this machine cannot judge today. Whether the prediction was right plays no part in that
+misfit        a twin that does not describe the very calls that it was fitted to is a miss, whatever it predicts
 """
 
 import json
 import random
+import secrets
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,20 +20,22 @@ from dataclasses import dataclass
 import numpy as np
 import uvloop
 
-from isochrone.cli.live import Unusable, measure
-from isochrone.simulator.belief.alone import Ask, Served, serve
+from isochrone.cli.live import LAG_S_MAX, Unusable, measure
+from isochrone.simulator.belief.alone import Ask, Served
+from isochrone.simulator.belief.calibration import Calibrated, as_run, calibrated, in_turn
 from isochrone.simulator.belief.finding import Check, Data, Finding, Verdict
-from isochrone.simulator.belief.measured import Run, steps_seen
+from isochrone.simulator.belief.measured import Run
 from isochrone.simulator.belief.realtime import compare, spread_of
-from isochrone.simulator.belief.stepfit import Steps, as_step_time, fit, predict, steps_of
 from isochrone.simulator.draws import Arrivals, log_normal
 from isochrone.simulator.workload import Call, Workload
 from isochrone.twin.schedule import Limits
-from isochrone.twin.steptime import StepTime
 
 LONE_PROMPTS = (32, 64, 128, 256, 512, 1024)
 LONE_TIMES, LONE_OUTPUT = 4, 32
-LIGHT, HEAVIER = 1.0, (2.0, 6.0)
+TOGETHER, TOGETHER_PROMPTS = (2, 4), (64, 512)
+"""Calls sent at once, and their prompts' tokens: what a batch and what its context adds to a step."""
+TOGETHER_TIMES, TOGETHER_OUTPUT = 2, 100
+LIGHT, HEAVIER = 1.0, (2.0, 3.0)
 """Requests in flight, on average and if nobody stood in anybody's way."""
 LOAD_S, CALLS_MIN, CALLS_MAX = 40.0, 120, 600
 """How long a load lasts, in seconds and in calls."""
@@ -41,11 +46,13 @@ ERROR_MAX, SPREAD_TIMES = 0.20, 2.0
 SPREAD_MAX = 0.25
 """Median over the figures of two equal runs beyond which they judge nothing: twice that would excuse any error."""
 DRIFT_MAX = 0.15
-"""Lone calls before and after, median of the change in whole time."""
+"""Lone calls before, between and after, median of the change in whole time."""
+MISFIT_MAX = 0.15
+"""Median error on the calibration's own rows."""
 LIMITS = Limits(max_num_seqs=256, chunk_tokens=2048, block_tokens=16, kv_blocks=1_000_000)
 """vLLM's defaults; the load is too small to reach them."""
-LAG_S_LONE = 1.0
-"""A call of its own has too few moments to tell how late the event loop runs."""
+LAG_S_FEW = 1.0
+"""A call of its own, or a few, have too few moments to tell how late the event loop runs."""
 MODELS_S_MAX = 10.0
 
 
@@ -62,8 +69,8 @@ def run(_: Data, url: str) -> Finding:
         source=url,
         bar=f"TTFT, TPOT and E2E within {ERROR_MAX:.0%} at p50 and p90, or within {SPREAD_TIMES:g} times the spread of "
         "two runs",
-        fitted=f"five step parameters and a constant a request, on {len(LONE_PROMPTS) * LONE_TIMES} lone calls and the "
-        "light load",
+        fitted=f"five step parameters and two of a request, on {len(LONE_PROMPTS) * LONE_TIMES} lone calls, "
+        f"{TOGETHER_TIMES * len(TOGETHER) * len(TOGETHER_PROMPTS)} small batches and the light load",
     )
     try:
         uvloop.run(_calibrate_and_predict(finding, url.rstrip("/")))
@@ -73,45 +80,45 @@ def run(_: Data, url: str) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """What the light load says of the engine."""
+class Engine:
+    """Whom to ask."""
 
-    step: StepTime
-    constant_s: float
-    """Of each request, before its first token."""
-    lone_s: np.ndarray
-    """Whole time of each lone call."""
+    url: str
+    model: str
+    salt: str
+    """Of this run of the check: nothing of an earlier one is found in the engine's prefix cache."""
 
-    @property
-    def alone_s(self) -> float:
-        return float(self.lone_s.mean())
+    async def run(self, workload: Workload, salt: str, lag_s_max: float = LAG_S_MAX) -> Served:
+        return await measure(self.url, workload, self.model, f"{self.salt} {salt}", lag_s_max)
 
 
 async def _calibrate_and_predict(finding: Finding, url: str) -> None:
-    model = served_model(url)
-    known = await _calibrated(finding, url, model)
+    engine = Engine(url, served_model(url), secrets.token_hex(4))
+    lone = await _lone(engine, "before")
+    alone_s = float(lone.e2e.mean())
+    known = await _calibrated(finding, engine, lone)
+    lone_later = [await _lone(engine, "between")]
     results: list[tuple[float, bool]] = []
     spreads: list[float] = []
     for times in HEAVIER:
-        heavy = poisson(f"heavy {times}", times / known.alone_s, HEAVY_TOKENS)
-        asks = [Ask(call.at / 1e9, call.prompt_tokens, call.output_tokens) for call in heavy.calls]
-        ours = later(serve(LIMITS, known.step, asks), known.constant_s)
-        theirs = [await measure(url, heavy, model, salt) for salt in ("first", "second")]
-        label = f"{model}, {times / LIGHT:g} times the load, {len(asks)} calls"
+        heavy = poisson(f"heavy {times}", times / alone_s, HEAVY_TOKENS)
+        ours = known.predict(LIMITS, asks_of(heavy))
+        theirs = [await engine.run(heavy, salt) for salt in ("first", "second")]
+        label = f"{engine.model}, {times / LIGHT:g} times the load, {len(heavy.calls)} calls"
         results += compare(finding, label, theirs, ours, ERROR_MAX, SPREAD_TIMES)
         spreads += spread_of(theirs)
-    after, _ = await _lone(url, model, "after")
-    drift = float(np.median(np.abs(after.e2e_s / known.lone_s - 1)))
+    lone_later.append(await _lone(engine, "after"))
+    drift = max(float(np.median(np.abs(later.e2e / lone.e2e - 1))) for later in lone_later)
     held = sum(holds for _, holds in results)
     finding.headline = f"{held} of {len(results)} figures hold; worst {max(results)[0]:.1%}"
     finding.notes.append(
-        f"two equal runs differ by {np.median(spreads):.0%} (median), {max(spreads):.0%} at most; lone calls after by "
-        f"{drift:.0%} from those before"
+        f"two equal runs differ by {np.median(spreads):.0%} (median), {max(spreads):.0%} at most; lone calls later by "
+        f"{drift:.0%} from those at first"
     )
-    judge(finding, all(holds for _, holds in results), float(np.median(spreads)), drift)
+    judge(finding, all(holds for _, holds in results), float(np.median(spreads)), drift, known.misfit)
 
 
-def judge(finding: Finding, held: bool, spread: float, drift: float) -> None:
+def judge(finding: Finding, held: bool, spread: float, drift: float, misfit: float) -> None:
     """Sets the verdict; none where the machine was too noisy, whatever came out."""
     if spread > SPREAD_MAX or drift > DRIFT_MAX:
         finding.verdict = Verdict.NOT_RUN
@@ -120,39 +127,29 @@ def judge(finding: Finding, held: bool, spread: float, drift: float) -> None:
             f"lone calls by {drift:.0%} (at most {DRIFT_MAX:.0%}). For what it is worth: {finding.headline}"
         )
         return
-    finding.verdict = Verdict.of(held)
+    if misfit > MISFIT_MAX:
+        finding.headline = (
+            f"the twin does not describe its own calibration: {misfit:.0%} off at the median (at most "
+            f"{MISFIT_MAX:.0%}). For what it is worth: {finding.headline}"
+        )
+    finding.verdict = Verdict.of(held and misfit <= MISFIT_MAX)
 
 
-async def _calibrated(finding: Finding, url: str, model: str) -> Calibration:
-    lone, lone_calls = await _lone(url, model, "before")
-    alone_s = float(np.mean(lone.e2e_s))
-    constant_s = outside(lone_calls, lone)
+async def _calibrated(finding: Finding, engine: Engine, lone: Run) -> Calibrated:
+    alone_s = float(lone.e2e.mean())
+    together = [
+        await _few(engine, [Call(0, prompt, TOGETHER_OUTPUT)] * calls, f"together {time}")
+        for time in range(TOGETHER_TIMES)
+        for calls in TOGETHER
+        for prompt in TOGETHER_PROMPTS
+    ]
     light = poisson("light", LIGHT / alone_s, LIGHT_TOKENS)
-    light_served = await measure(url, light, model, "light")
-    bare = [later(one, -constant_s) for one in (lone, light_served)]
-    steps = joined([lone_steps(lone_calls, bare[0]), steps_seen(as_run(light, bare[1]), range(len(light.calls)))])
-    theta = fit(steps)
-    error = float(np.median(np.abs(predict(theta, steps) / steps.seconds - 1)))
-    floor, a, b, k, q = theta
+    known = calibrated(lone, in_turn(together), as_run(asks_of(light), await engine.run(light, "light")))
     finding.notes += [
-        f"fitted: floor {floor * 1e3:.3g} ms, a {a * 1e3:.3g} ms, b {b * 1e6:.3g} us a token, k {k * 1e9:.3g} ns a "
-        f"context token, q {q * 1e9:.3g} ns a pair, {constant_s * 1e3:.3g} ms a request; median error on the "
-        f"calibration itself {error:.1%}",
+        f"fitted: {known}",
         f"a lone call takes {alone_s:.2f} s on average; calls came at {LIGHT / alone_s:.2f}/s for the calibration",
     ]
-    return Calibration(as_step_time(theta), constant_s, lone.e2e_s)
-
-
-def outside(calls: Sequence[Call], lone: Served) -> float:
-    """Seconds of a request that no step accounts for: the shortest prompt's TTFT less a decode step, for so short a
-    prompt takes about as long. Medians."""
-    shortest = np.array([call.prompt_tokens for call in calls]) == min(LONE_PROMPTS)
-    return max(0.0, float(np.median(lone.ttft_s[shortest]) - np.median(lone.tpot_s[shortest])))
-
-
-def later(served: Served, constant_s: float) -> Served:
-    """Every token so much later."""
-    return Served(served.ttft_s + constant_s, served.e2e_s + constant_s, served.output)
+    return known
 
 
 def served_model(url: str) -> str:
@@ -161,20 +158,26 @@ def served_model(url: str) -> str:
         return str(json.load(answer)["data"][0]["id"])
 
 
-async def _lone(url: str, model: str, salt: str) -> tuple[Served, list[Call]]:
+async def _lone(engine: Engine, salt: str) -> Run:
     """One call at a time; the first ones of all warm the engine up and are forgotten."""
-    calls, found = [], []
-    for number in range(-1, LONE_TIMES):
-        for prompt in LONE_PROMPTS:
-            call = Call(0, prompt, LONE_OUTPUT)
-            served = await measure(url, Workload("lone", [call]), model, f"{salt} {number} {prompt}", LAG_S_LONE)
-            if number >= 0:
-                calls.append(call)
-                found.append(served)
-    columns = [
-        np.concatenate(column) for column in zip(*((one.ttft_s, one.e2e_s, one.output) for one in found), strict=True)
+    found = [
+        await _few(engine, [Call(0, prompt, LONE_OUTPUT)], f"{salt} {time}")
+        for time in range(-1, LONE_TIMES)
+        for prompt in LONE_PROMPTS
     ]
-    return Served(*columns), calls
+    return in_turn(found[len(LONE_PROMPTS) :])
+
+
+async def _few(engine: Engine, calls: Sequence[Call], salt: str) -> Run:
+    """Calls that have the engine to themselves."""
+    workload = Workload("few", list(calls))
+    salt = f"{salt} {len(calls)} {calls[0].prompt_tokens}"
+    return as_run(asks_of(workload), await engine.run(workload, salt, LAG_S_FEW))
+
+
+def asks_of(workload: Workload) -> list[Ask]:
+    """What reaches the engine."""
+    return [Ask(call.at / 1e9, call.prompt_tokens, call.output_tokens) for call in workload.calls]
 
 
 def poisson(name: str, rate: float, mean_tokens: tuple[int, int]) -> Workload:
@@ -188,26 +191,3 @@ def poisson(name: str, rate: float, mean_tokens: tuple[int, int]) -> Workload:
         for _ in range(count)
     ]
     return Workload(name, calls)
-
-
-def as_run(workload: Workload, served: Served) -> Run:
-    """Measured calls as `measured.py` reads them. When each was scheduled is unknown, and not needed for its steps."""
-    at = np.array([call.at / 1e9 for call in workload.calls])
-    prompt = np.array([call.prompt_tokens for call in workload.calls])
-    return Run(prompt, served.output, at, at, at + served.ttft_s, at + served.e2e_s)
-
-
-def lone_steps(calls: Sequence[Call], served: Served) -> Steps:
-    """Two rows for each lone call: its prefill, and the mean of its decode steps."""
-    rows: list[tuple[float, float, float, float]] = []
-    for call, ttft_s, tpot_s in zip(calls, served.ttft_s.tolist(), served.tpot_s.tolist(), strict=True):
-        prompt = call.prompt_tokens
-        rows.append((prompt, 0.0, prompt * prompt / 2, ttft_s))
-        rows.append((1.0, prompt + call.output_tokens / 2, 0.0, tpot_s))
-    return steps_of(rows)
-
-
-def joined(parts: Sequence[Steps]) -> Steps:
-    """All rows."""
-    names = ("weights", "tokens", "kv_read", "pairs", "seconds")
-    return Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

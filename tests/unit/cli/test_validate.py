@@ -13,10 +13,8 @@ from isochrone.cli.live import IDS, Unusable, as_load, served
 from isochrone.cli.main import main
 from isochrone.cli.validate import command
 from isochrone.loadgen.calls import Result
-from isochrone.simulator.belief.alone import Served
 from isochrone.simulator.belief.checks import CHECKS
 from isochrone.simulator.belief.finding import Finding, Verdict, compared
-from isochrone.simulator.belief.stepfit import fit
 from isochrone.simulator.workload import Call, Workload
 
 
@@ -78,6 +76,7 @@ def test_prompts_are_as_long_as_asked_and_share_their_blocks() -> None:
     assert prompts[0][16:32] != prompts[1][16:32]
     assert all(one in IDS for prompt in prompts for one in prompt)
     assert [body["max_tokens"] for body in bodies] == [7, 8, 2]
+    assert {body["temperature"] for body in bodies} == {0}
     salted = [msgspec.json.decode(turn.call.body)["prompt"] for (turn,) in as_load(workload, "m", "again").sessions]
     assert salted[2] != prompts[2]
 
@@ -95,35 +94,23 @@ def test_calls_that_failed_or_ended_early_spoil_the_measurement() -> None:
         served([result(9)], Workload("one", [Call(0, 5, 11)]))
 
 
-def test_steps_of_lone_calls() -> None:
-    calls = [Call(0, prompt, 33) for prompt in (64, 128, 512, 1024, 2048)]
-    prompt = np.array([call.prompt_tokens for call in calls])
-    ttft = 0.01 + 2e-5 * prompt
-    lone = Served(ttft, ttft + 32 * 0.01, np.full(5, 33))
-    floor, a, b, *_ = fit(validate_engine.joined([validate_engine.lone_steps(calls, lone)] * 2))
-    assert max(floor, a + b) == pytest.approx(0.01, rel=0.02)
-    assert b == pytest.approx(2e-5, rel=0.05)
-
-
-def test_what_a_request_costs_outside_the_steps_is_found_and_taken_off() -> None:
-    prompt = np.array([32, 64, 32])
-    calls = [Call(0, int(tokens), 33) for tokens in prompt]
-    ttft = 0.007 + 0.01 + 2e-5 * (prompt - 32)
-    lone = Served(ttft, ttft + 32 * 0.01, np.full(3, 33))
-    constant_s = validate_engine.outside(calls, lone)
-    assert constant_s == pytest.approx(0.007)
-    bare = validate_engine.later(lone, -constant_s)
-    assert bare.ttft_s[0] == pytest.approx(0.01)
-    assert bare.tpot_s == pytest.approx(lone.tpot_s)
-
-
 @pytest.mark.parametrize("held", [True, False])
 def test_a_noisy_machine_judges_nothing_whatever_came_out(held: bool) -> None:
     spread, drift = validate_engine.SPREAD_MAX, validate_engine.DRIFT_MAX
     for noise, verdict in (((spread, drift), Verdict.of(held)), ((spread * 1.1, 0.0), Verdict.NOT_RUN),
                            ((0.0, drift * 1.1), Verdict.NOT_RUN)):  # fmt: skip
         finding = Finding("engine", "", "", "", "", headline="3 of 12 figures hold")
-        validate_engine.judge(finding, held, *noise)
+        validate_engine.judge(finding, held, *noise, misfit=0.0)
         assert finding.verdict is verdict
         assert ("too noisy" in finding.headline) == (verdict is Verdict.NOT_RUN)
         assert "3 of 12" in finding.headline
+
+
+def test_a_twin_that_does_not_describe_its_own_calibration_is_a_miss() -> None:
+    finding = Finding("engine", "", "", "", "", headline="12 of 12 figures hold")
+    validate_engine.judge(finding, True, 0.0, 0.0, misfit=validate_engine.MISFIT_MAX * 1.1)
+    assert finding.verdict is Verdict.MISSES
+    assert "does not describe its own calibration" in finding.headline
+    noisy = Finding("engine", "", "", "", "")
+    validate_engine.judge(noisy, True, 1.0, 0.0, misfit=1.0)
+    assert noisy.verdict is Verdict.NOT_RUN

@@ -1,6 +1,6 @@
 """One twin with nobody in front of it: who got the first and the last token when."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ def serve(
     limits: Limits,
     step: StepTime,
     asks: Sequence[Ask],
-    kind: type[SkippingEngine] = SkippingEngine,
+    kind: Callable[..., SkippingEngine] = SkippingEngine,
     from_taken: bool = False,
 ) -> Served:
     """All requests on one twin of the kind, in order of arrival. `from_taken`: latencies count from when the engine has

@@ -50,7 +50,7 @@ def steps_seen(run: Run, which: Sequence[int]) -> Steps:
         if gaps < 1:
             continue
         batch, context = _while_decoding(run, one)
-        others = (run.first > run.first[one]) & (run.first <= run.last[one])
+        others = _came_while_decoding(run, one)
         prefilled = run.prompt[others]
         # Prompts whose first tokens came at the same moment were prefilled in the same step.
         carrying = len(np.unique(run.first[others].round(3)))
@@ -61,6 +61,17 @@ def steps_seen(run: Run, which: Sequence[int]) -> Steps:
         pairs.append(float((prefilled.astype(float) ** 2).sum()) / 2 / gaps)
         seconds.append((run.last[one] - run.first[one]) / gaps)
     return Steps(np.array(weights), np.array(tokens), np.array(kv_read), np.array(pairs), np.array(seconds))
+
+
+def prompts_seen(run: Run, which: Sequence[int]) -> np.ndarray:
+    """For each of the requests, all of which have gaps: others' prompts that ended in one of its steps, on average."""
+    return np.array([_came_while_decoding(run, one).sum() / (int(run.output[one]) - 1) for one in which])
+
+
+def _came_while_decoding(run: Run, one: int) -> np.ndarray:
+    """Requests whose first token came after its first and not after its last."""
+    came: np.ndarray = (run.first > run.first[one]) & (run.first <= run.last[one])
+    return came
 
 
 def _while_decoding(run: Run, one: int) -> tuple[float, float]:

@@ -9,6 +9,9 @@ The form is linear in its five parameters once it is known which steps lie on th
 steps by the present parameters, solve non-negative least squares on the relative error, repeat until none changes
 sides. A row may be the mean of two kinds of steps (of those of a server, some carry a prompt and some do not): each
 kind has a weight and its own T.
+
+Measured on a machine that does other things too, some rows are slower than the engine is. `fit_steady` gives rows that
+lie far off less say, and finds what a request takes beside its steps as further parameters.
 """
 
 import itertools
@@ -22,6 +25,10 @@ KNEES_TOKENS = (0.5, 16, 64, 128, 256, 384, 512)
 """Where the floor may end at first; the best fit from all of them is taken. 0.5: no step lies on the floor."""
 TURNS_MAX = 50
 """Rounds of one fit."""
+FAR = 0.05
+"""Relative error from which on a row has less say in `fit_steady`: its squared error counts as if it grew linearly."""
+STEADY_TURNS = 8
+"""Rounds of weighing rows by how far off they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +71,63 @@ def predict(theta: np.ndarray, steps: Steps) -> np.ndarray:
 
 def fit(steps: Steps) -> np.ndarray:
     """(floor, a, b, k, q) with the least squared relative error."""
-    best, best_error = np.zeros(5), float("inf")
+    nothing = np.empty((len(steps), 0))
+    return _fit(steps, nothing)
+
+
+def fit_steady(steps: Steps, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(floor, a, b, k, q), and the seconds of each thing that rows hold beside a step: as often as `beside` (rows,
+    things) says.
+
+    By absolute errors where they are large (Huber's loss, by weighing anew), so that a third of the rows may be slow.
+    """
+    found = _fit(steps, beside)
+    for _ in range(STEADY_TURNS):
+        off = np.abs(seconds_of(found[:5], found[5:], steps, beside) / steps.seconds - 1)
+        found = _from_sides(steps, beside, FAR / np.maximum(off, FAR), _above_floor(found, steps))
+    return found[:5], found[5:]
+
+
+def seconds_of(theta: np.ndarray, each_s: np.ndarray, steps: Steps, beside: np.ndarray) -> np.ndarray:
+    """Seconds of each row: its step, and what it holds beside it."""
+    seconds: np.ndarray = predict(theta, steps) + beside @ each_s
+    return seconds
+
+
+def _fit(steps: Steps, beside: np.ndarray) -> np.ndarray:
+    """The five parameters, and one for each column of `beside`."""
+    best, best_error = np.zeros(5 + beside.shape[1]), float("inf")
     for knee_tokens in KNEES_TOKENS:
-        theta = _from_knee(steps, knee_tokens)
-        error = float(np.sum((predict(theta, steps) / steps.seconds - 1) ** 2))
+        found = _from_sides(steps, beside, np.ones(len(steps)), steps.tokens > knee_tokens)
+        error = float(np.sum((seconds_of(found[:5], found[5:], steps, beside) / steps.seconds - 1) ** 2))
         if error < best_error:
-            best, best_error = theta, error
+            best, best_error = found, error
     return best
 
 
-def _from_knee(steps: Steps, knee_tokens: float) -> np.ndarray:
-    linear = steps.tokens > knee_tokens
-    theta = np.zeros(5)
+def _above_floor(theta: np.ndarray, steps: Steps) -> np.ndarray:
+    above: np.ndarray = theta[1] + theta[2] * steps.tokens > theta[0]
+    return above
+
+
+def _from_sides(steps: Steps, beside: np.ndarray, weights: np.ndarray, linear: np.ndarray) -> np.ndarray:
+    """The fit that begins with these steps above the floor."""
+    theta = np.zeros(5 + beside.shape[1])
+    say = np.sqrt(weights)
     for _ in range(TURNS_MAX):
-        weights = steps.weights
-        matrix = np.stack(
+        shares = steps.weights
+        matrix = np.column_stack(
             [
-                (weights * ~linear).sum(axis=1),
-                (weights * linear).sum(axis=1),
-                (weights * linear * steps.tokens).sum(axis=1),
+                (shares * ~linear).sum(axis=1),
+                (shares * linear).sum(axis=1),
+                (shares * linear * steps.tokens).sum(axis=1),
                 steps.kv_read,
                 steps.pairs,
-            ],
-            axis=1,
+                beside,
+            ]
         )
-        theta = nonnegative_least_squares(matrix / steps.seconds[:, None], np.ones(len(steps)))
-        moved = theta[1] + theta[2] * steps.tokens > theta[0]
+        theta = nonnegative_least_squares(matrix * (say / steps.seconds)[:, None], say)
+        moved = _above_floor(theta, steps)
         if (moved == linear).all():
             break
         linear = moved
@@ -97,7 +135,7 @@ def _from_knee(steps: Steps, knee_tokens: float) -> np.ndarray:
 
 
 def nonnegative_least_squares(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Best x >= 0 of |matrix x - wanted|. Five columns: trying every set of positive ones is exact and quick."""
+    """Best x >= 0 of |matrix x - wanted|. At most seven columns: trying every set of positive ones is exact."""
     width = matrix.shape[1]
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0.0] = 1.0
