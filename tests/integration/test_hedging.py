@@ -1,21 +1,26 @@
 """A second instance is asked when a first token is late: over sockets, in one process and with relays and a brain."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from msgspec.structs import replace
 
+from isochrone.nouns.decision import Decision
 from isochrone.nouns.settings import Settings
 from tests.support.fake_engine import SSE_HEAD, FakeEngine, Script, Wire, chunk, delta, json_answer, sse_answer
+from tests.support.in_turn import Gate, InTurn
 from tests.support.raw_client import RawClient, ask, chat, post
 from tests.support.relayed import relayed
 from tests.support.running import Served, run, serving
 
-SETTINGS = Settings(policy="round-robin", hedge_ratio=0.5, samples_warm=0)
+SETTINGS = Settings(policy="round-robin", hedge_ratio=1.0, samples_warm=0)
+"""Every request may be asked twice: on a slow machine quick ones are, too."""
 DONE = b"data: [DONE]\n\n"
 GOOD = sse_answer([delta("one"), delta(" two"), DONE])
 WHOLE = delta("one") + delta(" two") + DONE
+BROKEN = json_answer({"error": {"message": "broken"}}, 500)
+STREAM = post(chat(stream=True), "/v1/chat/completions", "x-request-id: hedged")
 
 Shape = Callable[..., AbstractAsyncContextManager[Served]]
 each_shape = pytest.mark.parametrize("shape", [serving, relayed])
@@ -30,54 +35,93 @@ async def head_and_silence(wire: Wire) -> None:
     await wire.request.peer_closed.wait()
 
 
-async def error_late(wire: Wire) -> None:
-    await asyncio.sleep(0.1)
-    await json_answer({"error": {"message": "broken"}}, 500)(wire)
-
-
-async def cut_late(wire: Wire) -> None:
+async def cut(wire: Wire) -> None:
     wire.send(SSE_HEAD)
-    await asyncio.sleep(0.1)
+    await wire.turn()
     wire.reset()
 
 
-async def late(wire: Wire) -> None:
-    await asyncio.sleep(0.08)
-    await GOOD(wire)
-
-
-async def save_up(served: Served, *engines: FakeEngine) -> None:
-    """Quick requests that earn second ones."""
+async def warm_up(served: Served, *engines: FakeEngine) -> None:
+    """Quick requests, from which first tokens are forecast."""
     for engine in engines:
         engine.script = GOOD
     for _ in range(6):
         assert (await ask(served.port, post(chat(stream=True)))).body == WHOLE
+    await served.until_idle()
     for engine in engines:
         engine.requests.clear()
 
 
+def outcomes(record: Decision) -> list[str | None]:
+    """Of its attempts."""
+    return [one.outcome for one in record.tries]
+
+
 @each_shape
-@pytest.mark.parametrize("first", [silence, head_and_silence, error_late, cut_late, late])
-def test_whoever_is_first_answers_once_and_the_other_engine_is_let_go(first: Script, shape: Shape) -> None:
+@pytest.mark.parametrize("first", [silence, head_and_silence])
+def test_the_second_answers_and_the_first_is_let_go(first: Script, shape: Shape) -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
-            a.script = first
-            b.script = late if first is late else GOOD
-            for _ in range(4):
-                answer = await ask(served.port, post(chat(stream=True)))
-                assert (answer.status, answer.body) == (200, WHOLE)
+            await warm_up(served, a, b)
+            asked = InTurn(first, GOOD)
+            asked.at(a, b)
+            answer = await ask(served.port, STREAM)
+            assert (answer.status, answer.body) == (200, WHOLE)
+            await asked.wires[0].request.peer_closed.wait()
             await served.until_idle()
-            for received in a.requests:
-                await received.peer_closed.wait() if first in (silence, head_and_silence) else None
-            asked = served.gateway.cluster._world.hedges.asked  # type: ignore[attr-defined]
-            assert asked >= 1
-            assert all(record.outcome == "done" for record in served.records)
-            twice = [record for record in served.records if len(record.tries) == 2]
-            assert len(twice) == asked
-            for record in twice:
-                assert record.winner in (a.id, b.id)
-                assert next(one.outcome for one in record.tries if one.instance == record.winner) == "done"
+            record = served.records[-1]
+            assert (record.outcome, record.winner) == ("done", asked.where[1].id)
+            assert outcomes(record) == ["aborted", "done"]
+            served.assert_nothing_left()
+
+    run(test())
+
+
+@each_shape
+def test_the_first_answers_and_the_second_is_let_go(shape: Shape) -> None:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
+            await warm_up(served, a, b)
+            first = Gate(GOOD)
+            asked = InTurn(first, silence)
+            asked.at(a, b)
+            async with RawClient(served.port) as client:
+                client.send(STREAM)
+                await asked.until(2)
+                first.open.set()
+                assert (await client.answer()).body == WHOLE
+            await asked.wires[1].request.peer_closed.wait()
+            await served.until_idle()
+            record = served.records[-1]
+            assert (record.outcome, record.winner) == ("done", asked.where[0].id)
+            assert outcomes(record) == ["done", "aborted"]
+            served.assert_nothing_left()
+
+    run(test())
+
+
+@each_shape
+@pytest.mark.parametrize(("script", "outcome"), [(BROKEN, "failed"), (cut, "lost")])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_where_one_of_two_fails_the_other_one_answers(script: Script, outcome: str, failing: int, shape: Shape) -> None:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
+            await warm_up(served, a, b)
+            both = [Gate(GOOD), Gate(GOOD)]
+            both[failing] = Gate(script)
+            asked = InTurn(*both)
+            asked.at(a, b)
+            async with RawClient(served.port) as client:
+                client.send(STREAM)
+                await asked.until(2)
+                both[failing].open.set()
+                await served.until_decision("hedged", lambda decision: decision.tries[failing].outcome)
+                both[1 - failing].open.set()
+                assert (await client.answer()).body == WHOLE
+            await served.until_idle()
+            record = served.records[-1]
+            assert (record.outcome, record.winner) == ("done", asked.where[1 - failing].id)
+            assert (outcomes(record)[failing], outcomes(record)[1 - failing]) == (outcome, "done")
             served.assert_nothing_left()
 
     run(test())
@@ -87,15 +131,15 @@ def test_whoever_is_first_answers_once_and_the_other_engine_is_let_go(first: Scr
 def test_a_client_that_leaves_while_two_are_asked_ends_both(shape: Shape) -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
-            a.script = b.script = silence
+            await warm_up(served, a, b)
+            asked = InTurn(silence, silence)
+            asked.at(a, b)
             async with RawClient(served.port) as client:
-                client.send(post(chat(stream=True)))
-                await a.request(1)
-                await b.request(1)
+                client.send(STREAM)
+                await asked.until(2)
                 client.reset()
-                await a.requests[0].peer_closed.wait()
-                await b.requests[0].peer_closed.wait()
+                for wire in asked.wires:
+                    await wire.request.peer_closed.wait()
             await served.until_alone()
             assert served.records[-1].outcome == "client_left"
             served.assert_nothing_left()
@@ -105,15 +149,16 @@ def test_a_client_that_leaves_while_two_are_asked_ends_both(shape: Shape) -> Non
 
 @each_shape
 def test_limits_in_time_end_both(shape: Shape) -> None:
-    settings = Settings(policy="round-robin", hedge_ratio=0.5, samples_warm=0, first_token_s=0.2)
+    settings = replace(SETTINGS, first_token_s=0.5)
 
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=settings) as served:
-            await save_up(served, a, b)
-            a.script = b.script = silence
-            answer = await ask(served.port, post(chat(stream=True)))
+            await warm_up(served, a, b)
+            asked = InTurn(silence, silence)
+            asked.at(a, b)
+            answer = await ask(served.port, STREAM)
             assert (answer.status, answer.code) == (504, "timeout")
-            assert (len(a.requests), len(b.requests)) == (1, 1)
+            assert len(asked.wires) == 2
             await served.until_idle()
             served.assert_nothing_left()
 
@@ -126,16 +171,14 @@ def test_a_stream_that_won_is_an_ordinary_stream_from_then_on(shape: Shape) -> N
 
     async def breaks(wire: Wire) -> None:
         wire.send(SSE_HEAD + chunk(delta("one")))
-        await asyncio.sleep(0.02)
+        await wire.turn()
         wire.reset()
 
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, shape(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
-            a.script, b.script = silence, breaks
-            answer = await ask(served.port, post(chat(stream=True)))
-            if b.requests and not a.requests:  # it was first asked where it breaks
-                answer = await ask(served.port, post(chat(stream=True)))
+            await warm_up(served, a, b)
+            InTurn(silence, breaks).at(a, b)
+            answer = await ask(served.port, STREAM)
             assert answer.body.startswith(delta("one"))
             assert b"answer_broke_off" in answer.body
             assert b"[DONE]" not in answer.body

@@ -14,69 +14,26 @@ from isochrone.gateway.workers.channel import Channel
 from isochrone.gateway.workers.relay import Relay
 from isochrone.nouns.commands import Dispatch
 from isochrone.nouns.decision import Decision
-from tests.integration.test_hedging import DONE, GOOD, SETTINGS, WHOLE, save_up, silence
-from tests.support.fake_engine import END, SSE_HEAD, FakeEngine, Script, Wire, chunk, delta, json_answer
+from tests.integration.test_hedging import BROKEN, DONE, GOOD, SETTINGS, STREAM, WHOLE, outcomes, silence, warm_up
+from tests.support.fake_engine import END, SSE_HEAD, FakeEngine, Script, Wire, chunk, delta
+from tests.support.in_turn import Gate, InTurn
 from tests.support.raw_client import RawClient, ask, chat, post
 from tests.support.relayed import Relayed, relayed
 from tests.support.running import run
 from tests.support.workers import RELAYS, Crew, crew
 
-STREAM = post(chat(stream=True), "/v1/chat/completions", "x-request-id: hedged")
 FILE = {"policy": "round-robin", "retry": {"hedge_ratio": 0.5}}
-"""SETTINGS in a file's words."""
-BROKEN = json_answer({"error": {"message": "broken"}}, 500)
-
-
-class InTurn:
-    """The first attempt gets one script, the second another, whichever instance they go to."""
-
-    def __init__(self, *scripts: Script) -> None:
-        self.wires: list[Wire] = []
-        self.where: list[FakeEngine] = []
-        self._scripts = scripts
-        self._came = asyncio.Event()
-
-    def at(self, engine: FakeEngine) -> Script:
-        async def script(wire: Wire) -> None:
-            self.wires.append(wire)
-            self.where.append(engine)
-            self._came.set()
-            await self._scripts[len(self.wires) - 1](wire)
-
-        return script
-
-    async def until(self, attempts: int) -> None:
-        """Wait until so many have come."""
-        while len(self.wires) < attempts:
-            self._came.clear()
-            await self._came.wait()
-
-
-class Gate:
-    """A script that waits."""
-
-    def __init__(self, then: Script) -> None:
-        self.open = asyncio.Event()
-        self._then = then
-
-    async def __call__(self, wire: Wire) -> None:
-        await self.open.wait()
-        await self._then(wire)
-
-
-def outcomes(record: Decision) -> list[str | None]:
-    """Of its attempts."""
-    return [one.outcome for one in record.tries]
+"""What is as good as SETTINGS where only a file is read."""
 
 
 @pytest.mark.parametrize("first_wins", [True, False])
 def test_without_a_brain_the_first_byte_still_wins(first_wins: bool) -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
+            await warm_up(served, a, b)
             first, second = Gate(GOOD), Gate(GOOD)
             asked = InTurn(first, second)
-            a.script, b.script = asked.at(a), asked.at(b)
+            asked.at(a, b)
             async with RawClient(served.port) as client:
                 client.send(STREAM)
                 await asked.until(2)
@@ -97,10 +54,10 @@ def test_without_a_brain_the_first_byte_still_wins(first_wins: bool) -> None:
 def test_the_next_brain_is_told_of_one_and_the_other_instance_is_let_go(script: Script) -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
+            await warm_up(served, a, b)
             first = Gate(script)
             asked = InTurn(first, silence, GOOD)
-            a.script, b.script = asked.at(a), asked.at(b)
+            asked.at(a, b)
             async with RawClient(served.port) as client:
                 client.send(STREAM)
                 await asked.until(2)
@@ -122,9 +79,9 @@ def test_the_next_brain_is_told_of_one_and_the_other_instance_is_let_go(script: 
 def test_a_relay_that_dies_takes_both_with_it() -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
+            await warm_up(served, a, b)
             asked = InTurn(silence, silence)
-            a.script, b.script = asked.at(a), asked.at(b)
+            asked.at(a, b)
             relay = served.relays[0]
             async with RawClient(relay.gateway.port) as client:
                 client.send(STREAM)
@@ -144,9 +101,9 @@ def test_a_relay_that_dies_takes_both_with_it() -> None:
 def test_a_client_that_leaves_while_there_is_no_brain_ends_both() -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
-            await save_up(served, a, b)
+            await warm_up(served, a, b)
             asked = InTurn(silence, silence)
-            a.script, b.script = asked.at(a), asked.at(b)
+            asked.at(a, b)
             async with RawClient(served.port) as client:
                 client.send(STREAM)
                 await asked.until(2)
@@ -210,10 +167,10 @@ async def crossing(
     """`script`: of the first attempt. `is_news`: what the brain has to hear before the Dispatch arrives. `leave`: the
     client does, before that."""
     async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
-        await save_up(served, a, b)
+        await warm_up(served, a, b)
         first = Gate(script)
         asked = InTurn(first, GOOD)
-        a.script, b.script = asked.at(a), asked.at(b)
+        asked.at(a, b)
         held = Held(served.relays[0])
         async with RawClient(served.relays[0].gateway.port) as client:
             client.send(STREAM)
@@ -221,8 +178,7 @@ async def crossing(
             first.open.set()
             if leave:
                 client.reset()
-            while (decision := served.service.cluster.decision("hedged")) is None or not is_news(decision):
-                await asyncio.sleep(0.001)
+            decision = await served.until_decision("hedged", is_news)
             assert len(decision.tries) == 2
             held.arrive()
             yield Crossing(served, asked, client)
@@ -311,11 +267,10 @@ def test_processes_that_die_while_two_are_asked(tmp_path: Path) -> None:
         """Quick requests, so that the next one may have a second attempt; its scripts."""
         for engine in engines:
             engine.script = GOOD
-        for _ in range(4):
+        for _ in range(12):
             assert (await ask(made.port, post(chat(stream=True)))).body == WHOLE
         asked = InTurn(first, silence)
-        for engine in engines:
-            engine.script = asked.at(engine)
+        asked.at(*engines)
         return asked
 
     async def test() -> None:

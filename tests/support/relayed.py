@@ -125,8 +125,11 @@ class Relayed(Served):
 @asynccontextmanager
 async def relayed(*engines: FakeEngine, settings: Settings) -> AsyncIterator[Relayed]:
     """`RELAYS` relays in front of these engines, all of them ready. Of `settings`, what is not the default counts."""
-    overrides = {**QUICK, "workers": {"count": RELAYS}, "instances": [{"url": engine.url} for engine in engines]}
-    configuration = load(overrides=overrides)
+    heartbeat = {"interval_s": 0.02, "timeout_s": 10.0, "ready_answers": 1}  # a slow machine is no reason to lose them
+    instances = [{"url": engine.url} for engine in engines]
+    configuration = load(
+        overrides={**QUICK, "heartbeat": heartbeat, "workers": {"count": RELAYS}, "instances": instances}
+    )
     default, names = Settings(), Settings.__struct_fields__
     changed = {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
     configuration = replace(configuration, settings=msgspec.structs.replace(configuration.settings, **changed))

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import gc
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, TypeVar
@@ -80,6 +80,14 @@ class Served:
         """Wait until no request is open."""
         while self.gateway.brain.requests:
             await asyncio.sleep(0.001)
+
+    async def until_decision(self, request: str, is_so: Callable[[Decision], object]) -> Decision:
+        """Wait until the record of this request is as wanted."""
+        cluster = self.gateway.cluster
+        assert isinstance(cluster, Cluster)
+        while (decision := cluster.decision(request)) is None or not is_so(decision):
+            await asyncio.sleep(0.001)
+        return decision
 
     async def until_alone(self) -> None:
         """Wait until no client is connected either."""
