@@ -98,6 +98,26 @@ def test_a_relay_that_dies_takes_both_with_it() -> None:
     run(test())
 
 
+def test_a_relay_that_stops_tells_the_client_and_ends_both() -> None:
+    async def test() -> None:
+        async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
+            await warm_up(served, a, b)
+            asked = InTurn(silence, silence)
+            asked.at(a, b)
+            gateway = served.relays[0].gateway
+            async with RawClient(gateway.port) as client:
+                client.send(STREAM)
+                await asked.until(2)
+                stopped = asyncio.create_task(gateway.drain(0.0))
+                assert (await client.answer()).code == "draining"
+            await stopped
+            await served.until_idle()
+            assert outcomes(served.records[-1]) == ["client_left", "client_left"]
+            served.assert_nothing_left()
+
+    run(test())
+
+
 def test_a_client_that_leaves_while_there_is_no_brain_ends_both() -> None:
     async def test() -> None:
         async with FakeEngine() as a, FakeEngine() as b, relayed(a, b, settings=SETTINGS) as served:
