@@ -86,6 +86,9 @@ values = st.binary(max_size=12).map(lambda raw: bytes(0x21 + byte % 0x5E for byt
 targets = st.sampled_from([b"/v1/chat/completions", b"/v1/models/a%2Fb?x=1", b"/", b"/nowhere"])
 bodies = st.binary(max_size=60) | st.sampled_from([b"POST / HTTP/1.1\r\n\r\n", b"0\r\n\r\n", b"\r\n\r\n", b"x" * 2000])
 
+OFFERS = [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b"Expect: 100-continue\r\n"]
+"""What a client may offer to do; its request is the same. The last is refused at once where the path is unknown."""
+
 
 @st.composite
 def requests(draw: st.DrawFn) -> Sent:
@@ -93,6 +96,7 @@ def requests(draw: st.DrawFn) -> Sent:
     body, target = draw(bodies), draw(targets)
     given_lines = b"".join(b"%b: %b\r\n" % (draw(names), draw(values)) for _ in range(draw(st.integers(0, 3))))
     head = b"POST %b HTTP/1.1\r\nHost: x\r\n%b" % (target, given_lines)
+    head += draw(st.sampled_from(OFFERS if target.startswith(b"/v1/") else OFFERS[:-1]))
     packed = draw(st.booleans())
     content = gzip.compress(body, mtime=0) if packed else body
     head += b"Content-Encoding: gzip\r\n" if packed else b""
@@ -114,6 +118,21 @@ def test_each_request_comes_out_once_and_whole(sent: list[Sent], places: list[in
     seen, transport = served(pieces(wire, places))
     assert seen == [one.seen for one in sent]
     assert transport.written.count(b"HTTP/1.1 200 OK\r\n") == len(sent)
+
+
+@fuzzed
+@given(requests(), st.lists(bodies, max_size=3), st.sampled_from([b"", b"\r\n", b"x"]), st.integers(0, 3))
+def test_a_head_that_came_before_is_read_as_if_it_never_had(
+    first: Sent, rest: list[bytes], tail: bytes, off: int
+) -> None:
+    """`off`: by how much the length that is said differs from that of the body."""
+    head, blank, body = first.wire.partition(b"\r\n\r\n")
+    whole = b"Content-Length: %d" % len(body)
+    wires = [first.wire] + [
+        head.replace(whole, b"Content-Length: %d" % max(0, len(other) - off)) + blank + other + tail
+        for other in (body, *rest)
+    ]
+    assert served(wires)[0] == served([b"".join(wires)])[0]
 
 
 FRAGMENTS = [

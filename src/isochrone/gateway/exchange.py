@@ -201,9 +201,8 @@ class Exchange:
 
     # What the upstream side reports.
 
-    def head_arrived(self, status: int, raw: list[tuple[bytes, bytes]], complete: bool) -> bool:
+    def head_arrived(self, status: int, lines: bytes, read: dict[bytes, bytes], complete: bool) -> bool:
         """A response head came, `complete` with its whole body. True: the body ends with the connection."""
-        lines, read = headers.sort_out(headers.RESPONSE, raw)
         if status < 400 and not complete:  # news that the very next event makes old is not worth its 2 us
             self.gateway.brain.submit(Accepted(self.attempt))
         self.answer = (continued if self.delivered else answers).choose(self, status, lines, read)

@@ -64,6 +64,16 @@ class Inbound:
         self.error: ApiError | None = None
         """Refuse with this instead of serving, then close the connection."""
 
+    def again(self, body: bytes) -> "Inbound":
+        """A whole request with the same head, but for the length of its body."""
+        request = Inbound()
+        request.method, request.target, request.http11 = self.method, self.target, self.http11
+        request.head, request.lines = self.head, self.lines
+        request.read = {**self.read, b"content-length": b"%d" % len(body)}
+        request.body = [body]
+        request.whole, request.keep = True, self.keep
+        return request
+
     def header(self, name: str) -> str | None:
         """Value of the first header of this name (lower case), None without one."""
         wanted = name.encode()

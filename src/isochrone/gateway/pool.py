@@ -12,8 +12,9 @@ from isochrone.gateway import clock
 from isochrone.gateway.descriptors import is_ours
 from isochrone.gateway.headers import id_line
 from isochrone.gateway.names import Names
+from isochrone.gateway.samehead import SameHead
 from isochrone.gateway.tls import towards_instance
-from isochrone.gateway.upstream import Upstream
+from isochrone.gateway.upstream import Head, Upstream
 from isochrone.nouns.instance import InstanceSpec
 from isochrone.nouns.instant import Instant
 
@@ -63,6 +64,8 @@ class Pool:
         """The instance's own credentials, which replace the client's; empty: the client's pass."""
         self.gives_ids = spec.engine in GIVES_TOKEN_IDS
         """The engine can be asked for token ids. Of `auto` this is known after the first scrape."""
+        self.head: SameHead[Head] = SameHead()
+        """Of the answers: the instance's connections are all alike."""
         self.made = 0
         """Connections that are up."""
         self.closing = False

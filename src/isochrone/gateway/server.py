@@ -17,6 +17,7 @@ from isochrone.gateway import clock, headers
 from isochrone.gateway.brain import INTERNAL_ERROR
 from isochrone.gateway.headers import status_line
 from isochrone.gateway.inbound import NOTHING_READ, Inbound, Phase
+from isochrone.gateway.samehead import SameHead
 from isochrone.nouns.errors import ApiError
 from isochrone.nouns.instant import Instant
 
@@ -35,8 +36,8 @@ class ClientConnection(asyncio.Protocol):
     """Reads requests, keeps their order, writes answers."""
 
     __slots__ = (
-        "_add_header", "_deaf", "_ended", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes", "_ready",
-        "_since", "exchange", "full_since", "gateway", "keep", "transport",
+        "_add_header", "_deaf", "_ended", "_head", "_held", "_inbound", "_parser", "_phase", "_pumping", "_read_bytes",
+        "_ready", "_since", "exchange", "full_since", "gateway", "keep", "transport",
     )  # fmt: skip
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -50,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
         """Since when the client has not taken what was written; 0: it keeps up."""
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._add_header: Callable[[tuple[bytes, bytes]], None]
+        self._head: SameHead[Inbound] = SameHead()
         self._inbound: Inbound | None = None
         """The request that is being read."""
         self._ready: deque[Inbound] = deque()
@@ -78,7 +80,8 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         if self.exchange is None and not self._held:
-            self._parse(data)
+            if not self._take_known(data):
+                self._parse(data)
             self._pump()
             return
         self._held += data
@@ -179,9 +182,35 @@ class ClientConnection(asyncio.Protocol):
 
     # Reading.
 
+    def _take_known(self, data: bytes) -> bool:
+        """Take in a whole request whose head came before. False: it has to be parsed."""
+        last = self._head.parsed
+        if last is None or self._inbound is not None or self._ready:
+            return False
+        body = self._head.body_of(data)
+        if body is None:
+            return False
+        inbound = last.again(body)
+        reception = self.gateway.reception
+        if reception.check(inbound, len(data)) is not None:
+            return False
+        if reception.take(inbound, len(body)) is not None:
+            self.gateway.bodies.release(inbound)
+            return False
+        self._ready.append(inbound)
+        return True
+
+    def _get_to_know(self, data: bytes, inbound: Inbound) -> None:
+        """`data` was one whole request."""
+        read = inbound.read
+        length = read.get(b"content-length")
+        if length is not None and inbound.inflater is None and b"expect" not in read and self._head.is_news():
+            self._head.learn(data, int(length), inbound.again(b""))
+
     def _parse(self, data: bytes) -> None:
         parser = self._parser
         assert parser is not None
+        between = self._inbound is None and not self._ready
         self._read_bytes += len(data)
         try:
             parser.feed_data(data)
@@ -194,6 +223,8 @@ class ClientConnection(asyncio.Protocol):
         inbound = self._inbound
         if inbound is None:
             self._read_bytes = 0
+            if between and len(self._ready) == 1:
+                self._get_to_know(data, self._ready[0])
         elif inbound.read is not NOTHING_READ:
             self._enter(Phase.BODY)
         elif self._read_bytes > self.gateway.limits.head_bytes_max:
@@ -290,7 +321,8 @@ class ClientConnection(asyncio.Protocol):
         """The exchange has written all that it will."""
         self.exchange = None
         self._answered(True)
-        self._pump()
+        if self._ready or self._held:
+            self._pump()
 
     def _is_open(self) -> bool:
         return self.transport is not None and not self.transport.is_closing()

@@ -5,10 +5,11 @@ read, so that one read leads to at most one write, and no callback runs inside t
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import httptools
 
+from isochrone.gateway import headers
 from isochrone.nouns.instant import Instant
 
 if TYPE_CHECKING:
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 JOIN_BYTES_MAX = 64 * 1024
 """Head and body up to this are joined for one write; a larger body is written beside its head, without a copy."""
+
+
+class Head(NamedTuple):
+    """An answer's head, sorted out."""
+
+    status: int
+    lines: bytes
+    """To be passed on."""
+    read: dict[bytes, bytes]
+    keep: bool
+    """The connection stays open after it."""
 
 
 class Upstream(asyncio.Protocol):
@@ -109,6 +121,9 @@ class Upstream(asyncio.Protocol):
         if exchange is None:  # an idle connection has nothing to say
             self.abort()
             return
+        if not self._read_bytes and (body := self.pool.head.body_of(data)) is not None:
+            self._take_known(exchange, body)
+            return
         self._read_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -122,7 +137,10 @@ class Upstream(asyncio.Protocol):
                 if self._read_bytes > self.pool.limits.answer_head_bytes_max:
                     self._not_http(exchange, None)
                 return
-            self._until_eof = exchange.head_arrived(self._status, self._headers, self._complete)
+            lines, read = headers.sort_out(headers.RESPONSE, self._headers)
+            if self._complete and self._read_bytes == len(data) and not self._junk:
+                self._get_to_know(data, Head(self._status, lines, read, self._keep))
+            self._until_eof = exchange.head_arrived(self._status, lines, read, self._complete)
             if self.exchange is not exchange:  # what the head led to has closed us
                 return
         parts = self._parts
@@ -137,6 +155,22 @@ class Upstream(asyncio.Protocol):
         else:
             return
         self._pass_on(exchange, body, self._complete)
+
+    def _take_known(self, exchange: "Exchange", body: bytes) -> None:
+        """A whole answer came whose head is known."""
+        head = self.pool.head.parsed
+        assert head is not None
+        self._read_bytes, self._complete, self._keep = len(body) + 1, True, head.keep
+        read = {**head.read, b"content-length": b"%d" % len(body)}
+        exchange.head_arrived(head.status, head.lines, read, True)
+        if self.exchange is exchange:
+            self._pass_on(exchange, body, True)
+
+    def _get_to_know(self, data: bytes, head: Head) -> None:
+        """`data` was one whole answer."""
+        length = head.read.get(b"content-length")
+        if length is not None and self.pool.head.is_news():
+            self.pool.head.learn(data, int(length), head)
 
     def _pass_on(self, exchange: "Exchange", body: bytes, complete: bool) -> None:
         """Hand body bytes to the answer; at its end, give the connection back first: the next request may want it."""
