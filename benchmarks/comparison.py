@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 ARMS = (
-    "equal-cost", "smetric+queue", "dynamo-lmetric+queue", "estimated-time+queue", "least-request",
+    "equal-cost", "smetric+admission", "dynamo-lmetric+admission", "estimated-time+admission", "least-request",
 )  # fmt: skip
-"""Equal cost; the peers that came nearest to it behind our queue, where each of them does best (all 51 arms were tried
-on two cells with one seed); and one that holds and sheds nothing."""
+"""Equal cost; the peers that came nearest to it inside our admission, where each of them does best; and one that holds
+and sheds nothing."""
 PLAIN = ("equal-cost", "smetric", "dynamo-lmetric", "estimated-time", "least-request")
-"""For large clusters: behind the queue a peer's formula is asked again for every request that waits, which takes hours
-there."""
+"""For large clusters: inside our admission a peer's formula is asked again for every request that waits, which takes
+hours there."""
 BIG = "h100-70b-tp4"
 
 CELLS: dict[str, tuple[str, str, tuple[str, ...]]] = {

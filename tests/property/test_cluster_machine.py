@@ -36,7 +36,7 @@ from isochrone.nouns.instant import MILLISECOND, SECOND, Instant
 from isochrone.nouns.request import PromptSize, Request, Slo, Usage
 from isochrone.nouns.settings import Settings
 
-POLICIES = ("equal-cost", "equal-cost", "round-robin", "lmetric", "least-request+queue")
+POLICIES = ("equal-cost", "equal-cost", "round-robin", "lmetric", "least-request+admission")
 SERVED = (("m",), ("m",), ("n",), ("m", "n"))
 """Models of an instance."""
 INSTANCES = 5

@@ -55,7 +55,7 @@ RUNS_MAX = 100_000
 @click.option("--chunk", type=click.IntRange(min=2), help="Most tokens in a step, instead of the profiles'.")
 @click.option(
     "--policy", "-p", multiple=True, default=("equal-cost", "least-request"), show_default=True,
-    help="Repeatable, or with commas; NAME+queue: behind our queue; all.",
+    help="Repeatable, or with commas; NAME+admission: inside our admission; all.",
 )  # fmt: skip
 @click.option("--without", multiple=True, metavar="PART", help="Also equal-cost without this part; repeatable; all.")
 @click.option("--step-times", "step_times", multiple=True, metavar="FACTOR[:SPREAD]",

@@ -145,7 +145,7 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
     arms = []
     for name in dict.fromkeys(wanted):
         if not policies.exists(name):
-            queued = [f"{one}+queue" for one in known if policies.exists(f"{one}+queue")]
+            queued = [f"{one}+admission" for one in known if policies.exists(f"{one}+admission")]
             raise unknown("policy", name, known, "--policy", queued)
         interval_s = None if interval_set else policies.make(name, random.Random(0)).scrape_interval_s
         arms.append(Arm(name, name, {} if interval_s is None else {"scrape_interval_s": interval_s}))
@@ -179,11 +179,11 @@ def _told_steps(text: str) -> ToldSteps:
 
 
 def _everything(known: Sequence[str]) -> list[str]:
-    """Ours, then each of the others as it is and behind our queue: what routing gains and what admission gains."""
+    """Ours, then each of the others as it is and inside our admission: what routing gains and what admission gains."""
     wanted = ["equal-cost"]
     for name in known:
         if name != "equal-cost":
-            wanted += [name, f"{name}+queue"] if policies.exists(f"{name}+queue") else [name]
+            wanted += [name, f"{name}+admission"] if policies.exists(f"{name}+admission") else [name]
     return wanted
 
 

@@ -58,12 +58,12 @@ def test_a_sweep_has_points(tmp_path: Path) -> None:
 def test_mixed_clusters_and_other_processes() -> None:
     made = call(
         "simulate", "-w", "generate:poisson,rate=10,seconds=5", "--instances", "3", "--profile", "h100-8b",
-        "--profile", "a100-8b:1", "--slow", "0:2", "-p", "equal-cost,lmetric+queue", "--step-times", "1.2:0.1",
+        "--profile", "a100-8b:1", "--slow", "0:2", "-p", "equal-cost,lmetric+admission", "--step-times", "1.2:0.1",
         "--workers", "2", "--json",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
     told = "equal-cost told step times x1.2, each off by 0.1"
-    assert list(json.loads(made.stdout)["policies"]) == ["equal-cost", "lmetric+queue", told]
+    assert list(json.loads(made.stdout)["policies"]) == ["equal-cost", "lmetric+admission", told]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_mixed_clusters_and_other_processes() -> None:
         (["-w", "sharegtp"], "did you mean 'generate:sharegpt'?"),
         (["-w", "generate:poisson,ratte=1"], "did you mean 'rate'?"),
         (["-w", "generate:poisson", "-p", "aibrix"], "did you mean 'aibrix-prefix-cache'?"),
-        (["-w", "generate:poisson", "-p", "lmetric+quue"], "did you mean 'lmetric+queue'?"),
+        (["-w", "generate:poisson", "-p", "lmetric+quue"], "did you mean 'lmetric+admission'?"),
         (["-w", "generate:poisson", "-p", ","], "expected at least one policy"),
         (["-w", "generate:poisson", "--profile", "h100-8b:0"], "with a count of 1 or more"),
         (
@@ -222,8 +222,8 @@ def test_a_window_of_a_trace_is_said_in_the_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("more", "interval_s"), [([], 0.05), (["--set", "scrape_interval_s=2"], 2.0)])
 def test_a_policy_reads_metrics_as_often_as_its_own_system(more: list[str], interval_s: float) -> None:
-    words = ["simulate", "-w", "generate:poisson,rate=5,seconds=3", "-p", "equal-cost,llm-d-blend,llumnix+queue"]
+    words = ["simulate", "-w", "generate:poisson,rate=5,seconds=3", "-p", "equal-cost,llm-d-blend,llumnix+admission"]
     made = call(*words, "--workers", "1", "--json", *more)
     assert json.loads(made.stdout)["scrape_interval_s"] == {
-        "equal-cost": 2.0 if more else 1.0, "llm-d-blend": interval_s, "llumnix+queue": interval_s,
+        "equal-cost": 2.0 if more else 1.0, "llm-d-blend": interval_s, "llumnix+admission": interval_s,
     }  # fmt: skip

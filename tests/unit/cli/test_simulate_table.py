@@ -9,7 +9,7 @@ from isochrone.cli.simulate_table import show
 from isochrone.simulator.figures import MEANINGS
 from isochrone.simulator.sweep import Result
 
-LONG = "production-stack-loadaware+queue"
+LONG = "production-stack-loadaware+admission"
 
 
 def result(arm: str, seed: int, goodput: float, served: float = 1.0) -> Result:

@@ -20,17 +20,17 @@ from tests.support.rig import Rig
 from tests.support.rows import make_pool
 
 WARM = Settings(samples_warm=0)
-QUEUED = [f"{name}+queue" for name in policies.names() if policies.exists(f"{name}+queue")]
+QUEUED = [f"{name}+admission" for name in policies.names() if policies.exists(f"{name}+admission")]
 
 
 def test_every_policy_that_holds_nothing_can_be_put_behind_the_queue() -> None:
     assert len(QUEUED) == len(policies.names()) - 1
-    assert not policies.exists("equal-cost+queue")
-    assert not policies.exists("nothing+queue")
+    assert not policies.exists("equal-cost+admission")
+    assert not policies.exists("nothing+admission")
     with pytest.raises(KeyError):
-        policies.make("equal-cost+queue", random.Random(0))
-    policy = policies.make("lmetric+queue", random.Random(0))
-    assert policy.name == "lmetric+queue"
+        policies.make("equal-cost+admission", random.Random(0))
+    policy = policies.make("lmetric+admission", random.Random(0))
+    assert policy.name == "lmetric+admission"
     assert policy.holds
     assert not policy.priced_by_queue
 
@@ -41,7 +41,7 @@ def test_every_policy_that_holds_nothing_can_be_put_behind_the_queue() -> None:
 def test_prices_are_the_policys_own(name: str, tokens: int, count: int, seed: int) -> None:
     pool = make_pool(count, seed)
     ask, request = Ask(prompt_tokens=tokens, output_tokens=9.0), Request(id="r", model="m", path="/v1/completions")
-    inner = policies.make(name.removesuffix("+queue"), random.Random(7)).prices(ask, request, pool, SECOND)
+    inner = policies.make(name.removesuffix("+admission"), random.Random(7)).prices(ask, request, pool, SECOND)
     outer = policies.make(name, random.Random(7)).prices(ask, request, pool, SECOND)
     assert list(inner) == list(outer)
 
@@ -80,7 +80,7 @@ def burst(policy: str, count: int = 60, **fields: object) -> Rig:
 
 @pytest.mark.parametrize("name", ["lmetric", "round-robin", "smetric", "llm-d-token-load"])
 def test_held_requests_go_when_there_is_room_and_all_are_served(name: str) -> None:
-    plain, held = burst(name), burst(f"{name}+queue")
+    plain, held = burst(name), burst(f"{name}+admission")
     assert len(plain.dispatches) == 60
     assert 2 <= len(held.dispatches) < 60
     assert held.cluster.queues()[0].depth == 60 - len(held.dispatches)
@@ -90,11 +90,11 @@ def test_held_requests_go_when_there_is_room_and_all_are_served(name: str) -> No
 
 
 def test_without_hold_it_is_the_plain_policy() -> None:
-    assert burst("lmetric+queue", hold=False).dispatches == burst("lmetric").dispatches
+    assert burst("lmetric+admission", hold=False).dispatches == burst("lmetric").dispatches
 
 
 def test_sheddable_requests_are_shed() -> None:
-    rig = burst("lmetric+queue", count=80, slo=Slo(0.5, None, True))
+    rig = burst("lmetric+admission", count=80, slo=Slo(0.5, None, True))
     rig.run()
     rig.check_over()
     assert "refused:slo_unattainable" in rig.ended.values()
@@ -107,7 +107,7 @@ def test_a_hot_holder_is_waited_for_only_while_that_is_worth_it() -> None:
     """All prompts begin alike; Ray's affinity alone would leave one engine idle for ever."""
     plain, held = (
         Rig(Settings(policy=policy, samples_warm=0), engines=2)
-        for policy in ("ray-prefix-affinity", "ray-prefix-affinity+queue")
+        for policy in ("ray-prefix-affinity", "ray-prefix-affinity+admission")
     )
     for rig in (plain, held):
         for number in range(60):
@@ -119,7 +119,7 @@ def test_a_hot_holder_is_waited_for_only_while_that_is_worth_it() -> None:
 
 
 def test_priority_goes_first_under_any_policy() -> None:
-    rig = burst("lmetric+queue")
+    rig = burst("lmetric+admission")
     for number in range(5):
         rig.feed(Arrived(rig.request(f"urgent{number}", b"%d" % number * 9_000, output=5, priority=1)))
     before = len(rig.dispatches)

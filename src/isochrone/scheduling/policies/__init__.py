@@ -3,7 +3,7 @@
 Third parties register a class in the entry-point group `isochrone.policies`; `cli` loads those and hands them to
 `register`, since the core looks nothing up by itself. `peers/` holds what other gateways do, to be compared with.
 
-Every policy that does not hold requests back is also there behind our queue, under its name plus `+queue`.
+Every policy that does not hold requests back is also there inside our admission, under its name plus `+admission`.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ _UNLISTED: set[str] = set()
 
 
 def names(peers: bool = True) -> list[str]:
-    """Every policy, without the `+queue` variants: ours and third parties', then those of other gateways."""
+    """Every policy, without the `+admission` variants: ours and third parties', then those of other gateways."""
     others = sorted(peer.name for peer in PEERS)
     return sorted(_FACTORIES.keys() - set(others) - _UNLISTED) + (others if peers else [])
 
 
 def exists(name: str) -> bool:
-    """Whether `make` knows the name: a policy, or one that holds nothing by itself plus `+queue`."""
+    """Whether `make` knows the name: a policy, or one that holds nothing by itself plus `+admission`."""
     base = name.removesuffix(SUFFIX)
     return base in _FACTORIES and (base == name or not getattr(_FACTORIES[base], "holds", False))
 

@@ -7,11 +7,11 @@ from isochrone.scheduling.policies.base import Policy, Priced
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row
 
-SUFFIX = "+queue"
+SUFFIX = "+admission"
 
 
 class Admitted:
-    """`NAME+queue`: the policy NAME chooses among the instances, we say when a request may go and when it is refused.
+    """`NAME+admission`: the policy NAME chooses an instance, we say when a request may go and when it is refused.
 
     It tells what a policy's choice of place is worth from what holding requests back is worth.
     """

@@ -74,7 +74,7 @@ def eventful(policy: str, seed: int) -> tuple[Rig, Twice]:
     return rig, twice
 
 
-@pytest.mark.parametrize("suffix", ["", "+queue"])
+@pytest.mark.parametrize("suffix", ["", "+admission"])
 @pytest.mark.parametrize("name", IN_ARRAYS)
 def test_a_cluster_decides_in_arrays_as_it_does_by_the_loop(
     name: str, suffix: str, monkeypatch: pytest.MonkeyPatch

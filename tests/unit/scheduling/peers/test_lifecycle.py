@@ -54,7 +54,7 @@ def assert_nothing_left(policy: Any) -> None:
             assert all(not node.running for node in policy._tree.nodes())
 
 
-@pytest.mark.parametrize("suffix", ["", "+queue"])
+@pytest.mark.parametrize("suffix", ["", "+admission"])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_requests_come_to_an_end_and_nothing_is_left(name: str, suffix: str) -> None:
     for seed in (1, 2):

@@ -1,7 +1,7 @@
 """What other gateways do, as policies with their formulas, defaults and the information that they really have.
 
-They are here to be compared with, each by itself and behind our queue (`NAME+queue`). One file each says the rule, its
-source and version, and what could not be had or had to be stood in for.
+They are here to be compared with, each by itself and inside our admission (`NAME+admission`). One file each says the
+rule, its source and version, and what could not be had or had to be stood in for.
 """
 
 from isochrone.scheduling.policies.peers.aibrix_prefix_cache import AibrixPrefixCache
