@@ -26,8 +26,9 @@ COMPARED = {
     "E2E p99 s": "e2e_p99_s",
 }
 """Columns of the differences."""
-NARROW = 23
-"""Characters of a policy's name beside the differences; it is folded at hyphens."""
+FIGURES, DIFFERENCES = 46, 57
+"""Columns of a terminal that the numbers of each table take. A name that is longer than the rest is folded."""
+NAME_MIN = 20
 SERVED_MIN = 0.999
 """Of both arms, for a difference of latencies to mean anything: who refuses the worst requests has none slow."""
 
@@ -36,11 +37,11 @@ def show(found: Sequence[Result], arms: Sequence[str], console: Console) -> None
     """A table for each point, with several seeds also one of the differences, then the notes."""
     for (rate_scale, instances), by_arm in results.by_point(found).items():
         ordered = {arm: by_arm[arm] for arm in arms if arm in by_arm}
-        console.print(_figures(f"rate x{rate_scale:g}, {instances} instances", ordered))
+        console.print(_figures(f"rate x{rate_scale:g}, {instances} instances", ordered, console.width - FIGURES))
         leader = results.leader(ordered)
         if len(ordered) > 1 and len(ordered[leader]) > 1:
             console.print()
-            console.print(_differences(leader, ordered))
+            console.print(_differences(leader, ordered, console.width - DIFFERENCES))
         console.print()
     for note in results.notes(found):
         console.print(f"- {note}", style="dim", highlight=False)
@@ -54,15 +55,15 @@ def _table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def _figures(title: str, by_arm: Mapping[str, Sequence[Result]]) -> Table:
+def _figures(title: str, by_arm: Mapping[str, Sequence[Result]], name_max: int) -> Table:
     table = _table(title, list(SHOWN))
     for arm, some in by_arm.items():
         summary = results.summary(some)
-        table.add_row(arm, *(_short(summary[name]) for name in SHOWN.values()))
+        table.add_row(fill(arm, max(name_max, NAME_MIN)), *(_short(summary[name]) for name in SHOWN.values()))
     return table
 
 
-def _differences(leader: str, by_arm: Mapping[str, Sequence[Result]]) -> Table:
+def _differences(leader: str, by_arm: Mapping[str, Sequence[Result]], name_max: int) -> Table:
     """Bold where the interval leaves out zero."""
     title = f"{leader} minus each: mean of {len(by_arm[leader])} pairs, and half the 95 % interval"
     table = _table(title, list(COMPARED))
@@ -72,7 +73,7 @@ def _differences(leader: str, by_arm: Mapping[str, Sequence[Result]]) -> Table:
         gaps = results.compared(by_arm[leader], some)
         whole = min(_served(some), _served(by_arm[leader])) >= SERVED_MIN
         cells = [_gap(gaps.get(name)) if whole or name.endswith("ratio") else "-" for name in COMPARED.values()]
-        table.add_row(fill(arm, NARROW), *cells)
+        table.add_row(fill(arm, max(name_max, NAME_MIN)), *cells)
     return table
 
 
