@@ -97,7 +97,7 @@ def _heard(world: World, now: Instant, instance: Instance) -> None:
 
 def _finish(world: World, now: Instant, flow: Flow, event: Ended) -> None:
     status = CLIENT_CLOSED if event.outcome is Outcome.CLIENT_LEFT else event.status
-    finish(world, now, flow, event.outcome.value, status, event.why)
+    finish(world, now, flow, event.outcome._value_, status, event.why)
 
 
 def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: Instance, event: Ended) -> None:
@@ -117,7 +117,8 @@ def _settle(world: World, now: Instant, flow: Flow, flight: Flight, instance: In
     last = flow.decision.tries[-1]
     if last.attempt != flight.attempt:  # the other one of two
         last = next(one for one in reversed(flow.decision.tries) if one.attempt == flight.attempt)
-    last.ended_at, last.outcome, last.status, last.why = now, outcome.value, event.status, event.why
+    word = outcome._value_  # `value` takes 0.4 us, and every request asks twice
+    last.ended_at, last.outcome, last.status, last.why = now, word, event.status, event.why
     world.series.attempt_ended(flow.pool.model, instance.id, last.outcome)
     if outcome is Outcome.DONE:
         instance.heard_at = now

@@ -37,6 +37,9 @@ STRANGER_DIGITS = 4
 
 _sane_id = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % ID_CHARS_MAX).fullmatch
 _SLO_HEADERS = frozenset((b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-isochrone-sheddable"))
+_WISHES = _SLO_HEADERS | {b"x-request-timeout-ms", b"x-isochrone-session", b"x-session-id", b"x-isochrone-route"}
+"""What few requests have: looked for all at once."""
+_UNUSUAL = frozenset((b"origin", b"content-encoding", b"expect"))
 _TRUTH = {b"true": True, b"1": True, b"false": False, b"0": False}
 SESSION_CHARS_MAX = 256
 """Longest session name; what is longer is cut."""
@@ -80,18 +83,21 @@ class Reception:
         if head_bytes > limits.head_bytes_max and _length(inbound) > limits.head_bytes_max:
             return wire.head_too_large("head_bytes_max", limits.head_bytes_max)
         read = inbound.read
-        if self.cors is not None and b"origin" in read:
+        unusual = not _UNUSUAL.isdisjoint(read)
+        if unusual and self.cors is not None and b"origin" in read:
             inbound.reply_lines = self.cors.lines(read[b"origin"])
         declared = read.get(b"content-length")
         if declared is not None and len(declared) > 4 and int(declared) > limits.body_bytes_max:
             return wire.body_too_large(limits.body_bytes_max)
-        coding = read.get(b"content-encoding", b"identity").lower()
-        if coding in GZIP:
-            inbound.inflater = Inflater(limits.body_bytes_max)
-        elif coding != b"identity":
-            return wire.unsupported_media(f"Content-Encoding {wire.quoted(coding)}", "the body as it is, or as gzip")
-        if b"expect" in read:
-            return self._check_expecting(inbound)
+        if unusual:
+            coding = read.get(b"content-encoding", b"identity").lower()
+            if coding in GZIP:
+                inbound.inflater = Inflater(limits.body_bytes_max)
+            elif coding != b"identity":
+                what = f"Content-Encoding {wire.quoted(coding)}"
+                return wire.unsupported_media(what, "the body as it is, or as gzip")
+            if b"expect" in read:
+                return self._check_expecting(inbound)
         if self.door is not None and (declared is None or len(declared) > STRANGER_DIGITS):
             return self._check_stranger(inbound)
         return None
@@ -142,6 +148,8 @@ class Reception:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         inbound.body = []
         read = inbound.read
+        wishes = not _WISHES.isdisjoint(read)
+        slo = limit_ms = None
         try:
             scanned = scan(route, body, read.get(b"content-type", b""))
             asked, meant_for = scanned.model, ""
@@ -149,8 +157,9 @@ class Reception:
             if asked in self.aliases:
                 body, scanned, meant_for = self._behind_alias(route, inbound, body, scanned)
                 fallbacks = tuple(name for name in self.aliases.fallbacks(asked) if name != scanned.model)
-            slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
-            limit_ms = _milliseconds(read, b"x-request-timeout-ms")
+            if wishes:
+                slo = None if _SLO_HEADERS.isdisjoint(read) else _slo(read)
+                limit_ms = _milliseconds(read, b"x-request-timeout-ms")
         except BadRequest as refusal:
             self._refuse(client, inbound, refusal.error, route.anthropic, route.template, caller)
             return
@@ -172,7 +181,7 @@ class Reception:
             max_tokens=scanned.max_tokens,
             choices=scanned.choices,
             route=self._route_class(route.template, scanned.model, inbound),
-            session=_session(read) or scanned.session,
+            session=(_session(read) if wishes else "") or scanned.session,
             slo=slo,
             limit_s=None if limit_ms is None else limit_ms / 1e3,
             fallbacks=fallbacks,
