@@ -84,7 +84,7 @@ def test_mixed_clusters_and_other_processes() -> None:
         (["-w", "sharegtp"], "did you mean 'generate:sharegpt'?"),
         (["-w", "generate:poisson,ratte=1"], "did you mean 'rate'?"),
         (["-w", "generate:poisson", "-p", "aibrix"], "did you mean 'aibrix-prefix-cache'?"),
-        (["-w", "generate:poisson", "-p", "lmetric+quue"], "did you mean 'lmetric+admission'?"),
+        (["-w", "generate:poisson", "-p", "lmetric+admision"], "did you mean 'lmetric+admission'?"),
         (["-w", "generate:poisson", "-p", ","], "expected at least one policy"),
         (["-w", "generate:poisson", "--profile", "h100-8b:0"], "with a count of 1 or more"),
         (
