@@ -73,12 +73,12 @@ def command(name: str, ports: list[int], port: int) -> list[str]:
     urls = [f"http://127.0.0.1:{one}" for one in ports]
     here = environment(name)
     starts = {
-        "vllm-router": [here / "vllm-router"],
-        "sglang-router": [here / "python", "-m", "sglang_router.launch_router"],
-        "smg": [here / "smg", "launch"],
+        "vllm-router": [f"{here}/vllm-router"],
+        "sglang-router": [f"{here}/python", "-m", "sglang_router.launch_router"],
+        "smg": [f"{here}/smg", "launch"],
     }
     return [
-        *map(str, starts[name]), "--host", "127.0.0.1", "--port", str(port), "--prometheus-host", "127.0.0.1",
+        *starts[name], "--host", "127.0.0.1", "--port", str(port), "--prometheus-host", "127.0.0.1",
         "--prometheus-port", str(port + 1000), "--policy", "round_robin", "--worker-startup-check-interval", "1",
         "--log-level", "warning" if name == "vllm-router" else "warn", "--worker-urls", *urls,
     ]  # fmt: skip

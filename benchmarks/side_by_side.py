@@ -18,6 +18,7 @@ import re
 import signal
 import statistics
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -240,6 +241,7 @@ def run(options: argparse.Namespace) -> dict[str, ROW]:
         for number in range(options.rounds):
             for name in names if number % 2 == 0 else names[::-1]:
                 rounds[name].append(rig.measure(name))
+                print(f"round {number + 1}: {name} done", json.dumps(rounds[name][-1]), file=sys.stderr)
     finally:
         rig.close()
     found = {name: medians(rows) for name, rows in rounds.items()}
@@ -259,6 +261,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was through"))  # so that routers end too
     found = run(options)
     if options.json:
         print(json.dumps(found))
