@@ -2,7 +2,8 @@
 
 Clients send the same head with each request of a connection, and an instance the same one with each answer of a second:
 only the length of the body differs. A parser does the same with the same bytes, so where all but that number is as it
-was, what came of them is taken from the last time. A tenth of the Python of a short request is saved so (`benchmarks/unplugged.py`).
+was, what came of them is taken from the last time. That saves a tenth of the Python of a short request
+(`benchmarks/unplugged.py`).
 """
 
 import re
