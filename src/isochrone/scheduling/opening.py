@@ -15,7 +15,7 @@ import numpy as np
 from isochrone.nouns.instant import SECOND, Instant
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import cap
-from isochrone.scheduling.places import CHUNK, KV_SPARE, PENDING, Places
+from isochrone.scheduling.places import ALL, CHUNK, KV_SPARE, PENDING, Places
 from isochrone.scheduling.pool import Pool
 from isochrone.scheduling.price import Ask, Row, first_token_s
 
@@ -66,15 +66,17 @@ def unfit(
     due: np.ndarray,
     since: np.ndarray,
     now: Instant,
+    where: np.ndarray | slice = ALL,
 ) -> np.ndarray:
-    """Where a prompt finds no KV memory, or its first token would come too late: requests x positions.
+    """At which of the positions `where` a prompt finds no KV memory, or its first token would come too late: requests x
+    positions.
 
     `tokens`, `due` (nanoseconds; 0: no matter), `since`: one a request. `hits`: requests x positions.
     """
     u = tokens[:, None] - hits
     waits = (due > 0.0) | (now - since < KV_PATIENCE_NS)
-    closed: np.ndarray = (u > places.matrix[KV_SPARE]) & waits[:, None]
+    closed: np.ndarray = (u > places.matrix[KV_SPARE, where]) & waits[:, None]
     if due.any():
-        late = places.first_token_s(tokens[:, None], u, now) > (due[:, None] - now) * 1e-9
+        late = places.first_token_s(tokens[:, None], u, now, where) > (due[:, None] - now) * 1e-9
         closed |= (due > 0.0)[:, None] & late
     return closed

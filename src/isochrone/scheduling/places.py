@@ -15,6 +15,9 @@ FIELDS = (*MATRIX_FIELDS, "pending_s", "chunk_s", "idle", "room", "full", "token
 BASE, SHARE, DUE, FACTOR, TOKEN, PAIR, PLAIN, SHEDDABLE, SLACK, CROWD, CROWD_KV, COLD = range(12)
 PENDING, CHUNK, IDLE, ROOM, FULL, TOKEN_PRICE, LEVEL, KV_SPARE, WAIT, STEP, SPARE = range(12, 23)
 
+ALL = slice(None)
+"""Every position."""
+
 
 def _numbers(row: Row) -> tuple[float, ...]:
     step_s = row.step_s * row.level_factor
@@ -54,11 +57,13 @@ class Places:
         head_s: np.ndarray = np.maximum(self.matrix[DUE] - now, 0.0) * 1e-9
         return head_s
 
-    def first_token_s(self, tokens: np.ndarray, u: np.ndarray, now: Instant) -> np.ndarray:
-        """`price.first_token_s`; `u`: uncached tokens, requests x positions; `tokens`: requests x 1."""
-        token_s, pair_s, level, wait_s, step_s, spare = self.matrix[[TOKEN, PAIR, LEVEL, WAIT, STEP, SPARE]]
+    def first_token_s(
+        self, tokens: np.ndarray, u: np.ndarray, now: Instant, where: np.ndarray | slice = ALL
+    ) -> np.ndarray:  # fmt: skip
+        """`price.first_token_s`; `u`: uncached tokens, requests x the positions `where`; `tokens`: requests x 1."""
+        token_s, pair_s, level, wait_s, step_s, spare = self.matrix[[TOKEN, PAIR, LEVEL, WAIT, STEP, SPARE]][:, where]
         own_s = u * (token_s + pair_s * (tokens - 0.5 * u)) * level + np.maximum(1.0 - u / spare, 0.0) * step_s
-        first_token_s: np.ndarray = wait_s + self.head_s(now) + own_s
+        first_token_s: np.ndarray = wait_s + self.head_s(now)[where] + own_s
         return first_token_s
 
     def least_work_s(self, tokens: int, hits: Sequence[int] | None) -> float:

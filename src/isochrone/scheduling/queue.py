@@ -171,8 +171,8 @@ class HeldQueue:
             is_open = np.where(self._sheddable(n)[:, None], sheddable[takers], plain[takers])
             open_price[~is_open] = np.inf
         tokens, due, since = self._numbers[[TOKENS, DUE_AT, SINCE], :n]
-        closed = unfit(places, tokens, self._hits[:n], due, since, now) & ~places.idle
-        open_price[closed[:, takers]] = np.inf
+        closed = unfit(places, tokens, self._hits[:n, takers], due, since, now, takers)
+        open_price[closed & ~places.idle[takers]] = np.inf
         if self._capped:
             allowed = cap.allows_many(tokens, self._numbers[STEP_MAX, :n], pool.rows)
             open_price[~(places.idle | allowed)[:, takers]] = np.inf
@@ -204,9 +204,10 @@ class HeldQueue:
         pending = places.matrix[PENDING] + places.head_s(now)
         chunks = np.where(self._sheddable(n), settings.hold_chunks_sheddable, settings.hold_chunks)
         little = places.room & (pending <= chunks[:, None] * places.matrix[CHUNK])
-        if little.any():
+        takers = np.flatnonzero(little.any(axis=0))
+        if takers.size:
             tokens, due, since = self._numbers[[TOKENS, DUE_AT, SINCE], :n]
-            little &= ~unfit(places, tokens, self._hits[:n], due, since, now)
+            little[:, takers] &= ~unfit(places, tokens, self._hits[:n, takers], due, since, now, takers)
         found: list[int] = np.flatnonzero((places.idle | little).any(axis=1)).tolist()
         return [self._lanes[lane] for lane in found]
 
