@@ -40,7 +40,8 @@ PLAIN_ENDS = tuple(
 )
 """How an event with one plain token ends in vLLM (chat, completions) and SGLang: no usage, no ids, not the last one."""
 
-NEWLINE = 10
+NEWLINE, RETURN = 10, 13
+"""As numbers: `13 in data` takes a tenth of the time of `b"\\r" in data`."""
 _blank_lines = re.compile(rb"\n\n|\n\r\n|\r\r").finditer
 
 
@@ -83,7 +84,8 @@ class StreamMeter:
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the body, return those to send on now: whole events only, each byte for byte."""
-        if data.find(b"\n") == len(data) - 2 and data[-1] == NEWLINE and not self._pending and not self._opaque:
+        one = data.find(b"\n") == len(data) - 2 and data[-1] == NEWLINE and RETURN not in data  # CRs end events, too
+        if one and not self._pending and not self._opaque:
             return self._pass(data)
         return self._feed_pieces(data)
 

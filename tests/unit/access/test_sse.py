@@ -55,6 +55,13 @@ def test_an_event_waits_until_it_is_whole() -> None:
     assert meter.output_tokens == 2
 
 
+def test_two_events_of_which_one_ends_with_crs_are_two_in_one_read_too() -> None:
+    """Found by fuzzing."""
+    two = WORD.replace(b"\n", b"\r") + WORD
+    assert metered(two).output_tokens == 2
+    assert metered(two[:90], two[90:]).output_tokens == 2
+
+
 def test_a_whole_chat() -> None:
     meter = metered(ROLE, WORD, WORD, WORD, LAST, DONE)
     assert (meter.output_tokens, meter.whole, meter.failed) == (3, True, False)
