@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
