@@ -185,9 +185,7 @@ def _damaged(data: bytes, chance: random.Random) -> bytes:
         elif what == 2:
             damaged[at:at] = damaged[at : at + chance.randrange(40)]
         else:
-            damaged[at:at] = chance.choice(
-                [b"\r\n", b"\n", b"\x00", b"\r\n\r\n", b"0\r\n\r\n", b"Content-Length: 3\r\n"]
-            )
+            damaged[at:at] = chance.choice(INSERTED)
     return bytes(damaged)
 
 
