@@ -145,8 +145,8 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
     arms = []
     for name in dict.fromkeys(wanted):
         if not policies.exists(name):
-            queued = [f"{one}+admission" for one in known if policies.exists(f"{one}+admission")]
-            raise unknown("policy", name, known, "--policy", queued)
+            admitted = [f"{one}+admission" for one in known if policies.exists(f"{one}+admission")]
+            raise unknown("policy", name, known, "--policy", admitted)
         interval_s = None if interval_set else policies.make(name, random.Random(0)).scrape_interval_s
         arms.append(Arm(name, name, {} if interval_s is None else {"scrape_interval_s": interval_s}))
     for part in PARTS if "all" in without else _listed(without):

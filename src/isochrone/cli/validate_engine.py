@@ -159,7 +159,7 @@ def served_model(url: str) -> str:
 
 
 async def _lone(engine: Engine, salt: str) -> Run:
-    """One call at a time; the first ones of all warm the engine up and are forgotten."""
+    """One call at a time. The first of each length warm the engine up and are forgotten."""
     found = [
         await _few(engine, [Call(0, prompt, LONE_OUTPUT)], f"{salt} {time}")
         for time in range(-1, LONE_TIMES)

@@ -1,9 +1,9 @@
 """A head that came before is not parsed again.
 
-Clients send the same head with each request of a connection, and an instance the same one with each answer of a second:
-only the length of the body differs. A parser does the same with the same bytes, so where all but that number is as it
-was, what came of them is taken from the last time. That saves a tenth of the Python of a short request
-(`benchmarks/unplugged.py`).
+Clients send the same head with each request of a connection, and an instance the same one with all answers of one
+second (the next one has another `date`): only the length of the body differs. A parser does the same with the same
+bytes, so where all but that number is as it was, what came of them is taken from the last time. That saves a tenth of
+the Python of a short request (`benchmarks/unplugged.py`).
 """
 
 import re

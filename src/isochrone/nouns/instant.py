@@ -5,7 +5,6 @@ from typing import TypeAlias
 Instant: TypeAlias = int
 """Nanoseconds on a clock that never goes back. Only differences mean anything."""
 
-MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 

@@ -165,8 +165,6 @@ class Session:
             self._brain.submit(ClientLeft(remote.request.id))
 
     def _turned_away(self, frame: frames.TurnedAway) -> None:
-        record = refusal(
-            frame.request, clock.now(), frame.path, frame.tenant, frame.key, frame.code, frame.status
-        )  # fmt: skip
+        record = refusal(frame.request, clock.now(), frame.path, frame.tenant, frame.key, frame.code, frame.status)
         for sink in self._gateway.records:
             sink(record)

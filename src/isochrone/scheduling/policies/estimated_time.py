@@ -40,6 +40,7 @@ class EstimatedTime(Quiet):
         output = request.max_tokens if request.max_tokens is not None else ask.output_tokens
         if pool.places is not None:
             return _prices(ask.prompt_tokens, output, *self._numbers.of(pool))
+        # Not `sum`: from Python 3.12 on it rounds less, and a pool of many would have other ties than one of few.
         return [
             reduce(add, _terms(ask.prompt_tokens, output, row).values()) if row.has_slot else NEVER for row in pool.rows
         ]
