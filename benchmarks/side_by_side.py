@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rivals import CACHE, KEY, command, environment
+from routers import CACHE, KEY, command, environment
 
 BASE_PORT = 19_000
 """Of the engines; one after the other."""
