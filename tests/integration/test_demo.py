@@ -57,7 +57,9 @@ def test_a_short_demo_prints_one_json_object(marked: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(marked: dict[str, str], number: signal.Signals) -> None:
+    before = signal.signal(number, signal.default_int_handler)  # ignored, as in a shell's background job, is inherited
     running = subprocess.Popen(demo("--rounds", "1"), env=marked, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    signal.signal(number, before)
     deadline = time.monotonic() + 30
     while len(processes(marked[MARK])) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)  # another process's start: there is no event to wait for
