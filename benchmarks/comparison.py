@@ -78,8 +78,8 @@ CELLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         PLAIN,
     ),
     "thousand": (
-        "ShareGPT-like chats, 1,000 instances, 60,000 requests",
-        "-w generate:sharegpt --requests 60000 --instances 1000",
+        "ShareGPT-like chats, 1,000 instances, 15,000 requests",
+        "-w generate:sharegpt --requests 15000 --instances 1000",
         PLAIN,
     ),
 }
