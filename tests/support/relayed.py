@@ -117,7 +117,7 @@ class Relayed(Served):
     @staticmethod
     def _bound(family: int, address: object) -> socket.socket:
         made = socket.socket(family)
-        made.bind(address)  # type: ignore[arg-type]
+        made.bind(address)  # type: ignore[arg-type]  # a path or a host with a port
         made.listen()
         return made
 

@@ -16,6 +16,7 @@ import msgspec
 from isochrone.nouns.settings import Settings
 from isochrone.scheduling import policies
 from isochrone.scheduling.parts import PARTS
+from isochrone.scheduling.policies.admitted import SUFFIX
 from isochrone.simulator.fleet import INSTANCES_MAX
 from isochrone.simulator.generators import GENERATORS, PREFIX, parsed
 from isochrone.simulator.shaping import Part
@@ -145,7 +146,7 @@ def parse_arms(names: Sequence[str], without: Sequence[str], settings: Settings,
     arms = []
     for name in dict.fromkeys(wanted):
         if not policies.exists(name):
-            admitted = [f"{one}+admission" for one in known if policies.exists(f"{one}+admission")]
+            admitted = [one + SUFFIX for one in known if policies.exists(one + SUFFIX)]
             raise unknown("policy", name, known, "--policy", admitted)
         interval_s = None if interval_set else policies.make(name, random.Random(0)).scrape_interval_s
         arms.append(Arm(name, name, {} if interval_s is None else {"scrape_interval_s": interval_s}))
@@ -183,7 +184,7 @@ def _everything(known: Sequence[str]) -> list[str]:
     wanted = ["equal-cost"]
     for name in known:
         if name != "equal-cost":
-            wanted += [name, f"{name}+admission"] if policies.exists(f"{name}+admission") else [name]
+            wanted += [name, name + SUFFIX] if policies.exists(name + SUFFIX) else [name]
     return wanted
 
 
